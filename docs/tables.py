@@ -10,8 +10,9 @@ import anyio
 import click
 
 from dbtools import errors
-from dbtools.backends.postgresql.urls import PARAMETERS
+from dbtools.backends.postgresql.connection.urls import PARAMETERS
 from dbtools.cli import main
+from dbtools.expressions.terms import Bucket, Function
 from dbtools.findings import FindingCode, Kind, Level
 from dbtools.records.entries import AuditEntry, Outcome
 from dbtools.service.serving import snapshot_of
@@ -24,9 +25,8 @@ from dbtools.settings.sections import (
     RoleSection,
     TokenSection,
 )
-from dbtools.terms import Bucket, Function
 from dbtools.tools.definition import ToolDefinition
-from dbtools.types import FAMILIES
+from dbtools.values.types import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 #: What each key of the audit log holds.

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dbtools.results import ResultSet
-from dbtools.statement import Statement
+from dbtools.answers.results import ResultSet
+from dbtools.statements.select import Statement
 from dbtools.tools.calls import AnswerT, Call, CatalogCall, ReadCall
 
 

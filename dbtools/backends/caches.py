@@ -12,9 +12,9 @@ from functools import wraps
 from threading import Lock
 from typing import Generic, TypeVar
 
-from dbtools.backends.plans import Plan, WritePlan
-from dbtools.changes import Write
-from dbtools.statement import QueryShape, Select, Shape
+from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.statements.select import QueryShape, Select, Shape
+from dbtools.statements.write import Write
 
 PLANS = 1_000  #: compiled shapes that are kept
 MOST_SQL = 4_000_000  #: characters of their SQL: with its shape, a plan takes about five bytes for each

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dbtools.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, grouped, split, words
-from dbtools.types import Family
+from dbtools.schema.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, grouped, split, words
+from dbtools.values.types import Family
 
 LONGEST = 20_000  #: characters; longer constraints are ignored
 MOST_BRACKETS = 100  #: constraints with more are ignored

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
 
-from dbtools.backends.free import FreeOffer, FreeRunner
-from dbtools.backends.plans import Plan, WritePlan
+from dbtools.answers.results import ResultSet
+from dbtools.backends.compiled import Plan, WritePlan
 from dbtools.backends.records import RecordStore, Registry
+from dbtools.backends.run_sql import FreeOffer, FreeRunner
 from dbtools.backends.runs import NO_SESSION, Run, WriteResult, WriteRun
-from dbtools.catalog import Catalog, Column, RowFilter, Selection, Table
-from dbtools.changes import WriteShape
 from dbtools.errors import ConfigurationError, Refused
-from dbtools.policy import NO_RULES, FunctionRules, Role
+from dbtools.policy.roles import NO_RULES, FunctionRules, Role
+from dbtools.policy.writes import Lacking
 from dbtools.queries import Effects, Permitted
-from dbtools.results import ResultSet
-from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Shape
-from dbtools.types import ColumnType, Family, quoted
-from dbtools.writes import Lacking
+from dbtools.schema.catalog import Catalog, Column, RowFilter, Selection, Table
+from dbtools.schema.sql import Fragment, Lexis, Parameter
+from dbtools.statements.select import Shape
+from dbtools.statements.write import WriteShape
+from dbtools.values.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

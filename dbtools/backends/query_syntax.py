@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 from dbtools.backends.port import NOT_CHANGING, Declared
 from dbtools.errors import Refused
-from dbtools.sql import Lexis, Parameter, Token, TokenKind, code_of
+from dbtools.schema.sql import Lexis, Parameter, Token, TokenKind, code_of
 
 Piece = str | Parameter
 TEXT = Declared(type="text", array=False)  #: of claims, until the database says more

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from dbtools import errors
-from dbtools.types import quoted
+from dbtools.values.types import quoted
 
 REVISION = "registry_0001"  #: of the tables that this release reads and writes, as named in `migrations`
 #: What to do with the tables of another one.

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from enum import Enum, unique
 
 from dbtools import errors
-from dbtools.catalog import RowFilter
-from dbtools.changes import Write, WriteKind
 from dbtools.errors import listing
-from dbtools.writes import named_in
+from dbtools.policy.writes import named_in
+from dbtools.schema.catalog import RowFilter
+from dbtools.statements.write import Write, WriteKind
 
 CANNOT_CHANGE = "The database cannot make this change."
 OTHERS = "Use the other tools, or try again in a moment."

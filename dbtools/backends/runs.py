@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dbtools.backends.plans import Plan, WritePlan
-from dbtools.catalog import Catalog, Location
-from dbtools.changes import EarlierCall
-from dbtools.policy import NO_RULES, FunctionRules
-from dbtools.statement import Shape
+from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.policy.roles import NO_RULES, FunctionRules
+from dbtools.schema.catalog import Catalog, Location
+from dbtools.statements.select import Shape
+from dbtools.statements.write import EarlierCall
 
 NO_SESSION: Mapping[str, str] = {}
 Row = tuple[object, ...]

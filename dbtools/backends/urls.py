@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dbtools.errors import ConfigurationError, listing, nearest
-from dbtools.sql import words
+from dbtools.schema.sql import words
 
 #: Parameters in URLs of other tools, which mean nothing to a database.
 OTHER_TOOLS: Mapping[str, str] = {

@@ -75,7 +75,7 @@ class Commands(click.Group):
 
 def _end(error: Exception) -> None:
     from dbtools import errors
-    from dbtools.cells import one_line
+    from dbtools.values.cells import one_line
 
     status, message = WRONG, one_line(str(error))
     if isinstance(error, errors.ConfigurationError):

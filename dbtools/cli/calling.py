@@ -30,8 +30,8 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.policy import Caller
-    from dbtools.results import Answer
+    from dbtools.answers.results import Answer
+    from dbtools.policy.roles import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
@@ -161,7 +161,7 @@ def _call_of(
 
 def _arguments_of(words: Sequence[str]) -> dict[str, object]:
     """Read `key=value` words, or one JSON object."""
-    from dbtools.cells import one_line
+    from dbtools.values.cells import one_line
 
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         value, problem = _value_of(words[0])
@@ -203,7 +203,7 @@ async def _called(
     from dbtools.errors import Denied, UnknownTool
     from dbtools.records import open_log
     from dbtools.server.calls import Calls, Limiter
-    from dbtools.server.confirming import ask_and_call
+    from dbtools.server.mcp.confirming import ask_and_call
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
@@ -238,8 +238,8 @@ async def _ask(progress: ExitStack, question: str) -> None:
     """Close *progress* and ask the person at the terminal; raise NotConfirmed unless they agree."""
     import anyio
 
-    from dbtools.cells import visible
     from dbtools.errors import NotConfirmed
+    from dbtools.values.cells import visible
 
     progress.close()
     click.echo(f"{visible(question)}\nMake this change? [y/N] ", err=True, nl=False)

@@ -158,7 +158,7 @@ def _json(line: bytes) -> str:
 
 def _row(call: LoggedCall) -> str:
     """Return *call* as one line, as wide as a terminal at most."""
-    from dbtools.cells import json_of, visible
+    from dbtools.values.cells import json_of, visible
 
     cells = (visible(each).translate(ESCAPES) for each in _cells(call))
     head = "  ".join(map(str.ljust, cells, WIDTHS))

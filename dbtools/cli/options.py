@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from dbtools.backends.port import Backend
-    from dbtools.policy import Caller
+    from dbtools.policy.roles import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
@@ -65,7 +65,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def echo(as_json: bool, content: object, text: str = "") -> None:
     """Print *content* as JSON, or *text*."""
-    from dbtools.cells import json_of
+    from dbtools.values.cells import json_of
 
     click.echo(json_of(content) if as_json else text)
 
@@ -86,7 +86,7 @@ def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
     """Return the caller with *role* and the claims of the environment and of NAME=VALUE words."""
     from dbtools.configured.claims import typed_claims
-    from dbtools.policy import Caller
+    from dbtools.policy.roles import Caller
 
     written = os.environ.get(CLAIMS) or "{}"
     try:

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dbtools.cells import json_of, visible
+from dbtools.answers.results import Answer
+from dbtools.answers.styles import Listing
 from dbtools.cli.options import counted, has_colours, width_of
 from dbtools.errors import listing, series
 from dbtools.findings import Finding
-from dbtools.results import Answer
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
-from dbtools.styles import Listing
 from dbtools.tools.definition import tokens_of, tool_content
+from dbtools.values.cells import json_of, visible
 
 UNLIMITED = 1_000_000  #: columns: more than any table has
 #: The columns that are not in the middle of the table of described tables, by their places.

@@ -173,9 +173,9 @@ def list_queries(target: str | None, as_json: bool) -> None:
 @json_option
 def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
     """Print the query NAME in the form of a query file."""
-    from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
     from dbtools.records.registry import entry_of
+    from dbtools.values.cells import visible
 
     target, name = _one(words)
     entry = wait_for(entry_of, _place(settings_for(target)), name)

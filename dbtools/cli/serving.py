@@ -83,7 +83,7 @@ def serve(
 
         run(serve_stdio, settings, caller, operator, use_uvloop=sys.platform != "win32")
         return
-    from dbtools.server.http import ListenAddress, Startup, listen
+    from dbtools.server.http.app import ListenAddress, Startup, listen
 
     startup = Startup(
         settings=settings,

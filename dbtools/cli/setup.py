@@ -27,7 +27,7 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.catalog import Catalog
+    from dbtools.schema.catalog import Catalog
 
 Hidden = Mapping[str, Sequence[str]]  #: names of columns, by the unique name of their table
 
@@ -109,8 +109,8 @@ def init(target: str | None, as_json: bool) -> None:
 
     URL is a database URL or a database file. On a terminal, dbtools asks for what is missing.
     """
-    from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
+    from dbtools.values.cells import visible
 
     for path in (CONFIGURATION, EXAMPLE):
         if path.exists():
@@ -161,7 +161,7 @@ def _ask(question: str, default: str) -> str:
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
     """Return the URL of the database, the variables it needs, its catalog, and columns to hide."""
     from dbtools.backends import is_url, open_backend
-    from dbtools.sensitive import secret_columns
+    from dbtools.policy.sensitive import secret_columns
 
     settings = settings_for(place)
     backend = open_backend(settings.database.url)
@@ -198,9 +198,9 @@ def configuration(url: str, hidden: Hidden, description: str, password: str) -> 
 
 def example_query(catalog: "Catalog", hidden: Hidden) -> str:
     """Return a query that searches the largest table with names or titles, or with any text."""
-    from dbtools.backends.plans import identifier
-    from dbtools.cells import one_line
-    from dbtools.types import Family
+    from dbtools.backends.compiled import identifier
+    from dbtools.values.cells import one_line
+    from dbtools.values.types import Family
 
     found = [
         (table, column.name)
@@ -344,7 +344,7 @@ def new(as_json: bool) -> None:
 
     Save the token: the configuration holds only its hash.
     """
-    from dbtools.server.identity import hash_of, new_token
+    from dbtools.server.http.identity import hash_of, new_token
 
     made = new_token()
     hashed = hash_of(made)

@@ -9,9 +9,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import dropwhile, pairwise
 
+from dbtools.schema.sql import Fragment, Group, Lexis, Token, TokenKind, code_of, grouped, split, words
 from dbtools.settings.sections import Settings
-from dbtools.sql import Fragment, Group, Lexis, Token, TokenKind, code_of, grouped, split, words
-from dbtools.types import PARAMETERS, ColumnType, Family
+from dbtools.values.types import PARAMETERS, ColumnType, Family
 
 #: What may follow a condition that ends in a claim.
 ENDS = words(

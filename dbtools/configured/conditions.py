@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dbtools.findings import Kind
-from dbtools.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, grouped, split, words
+from dbtools.schema.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, grouped, split, words
 
 CONSTANTS = (TokenKind.TEXT, TokenKind.PARAMETER, TokenKind.NUMBER)
 KEYWORD_CONSTANTS = words("null true false")

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
-from dbtools.cells import REDACTED
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, Kind, Source, finding
-from dbtools.sensitive import is_secret
+from dbtools.policy.sensitive import is_secret
+from dbtools.schema.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
 from dbtools.settings.sections import Settings, TableSection
-from dbtools.types import quoted
+from dbtools.values.cells import REDACTED
+from dbtools.values.types import quoted
 
 #: A table as in [tables.T], and a column, in double quotes if it contains a dot.
 REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)

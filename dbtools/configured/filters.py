@@ -6,15 +6,15 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.backends.port import Facts
-from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.configured.claims import declared_cast, untyped_claims
 from dbtools.configured.conditions import KnownNames, is_total
 from dbtools.configured.permitted import Inspectors
 from dbtools.findings import Finding, Kind, Unusable
-from dbtools.policy import Role, Rule
+from dbtools.policy.roles import Role, Rule
+from dbtools.schema.catalog import Catalog, RowFilter, Table
+from dbtools.schema.sql import Fragment, Parameter
 from dbtools.settings.sections import Settings
-from dbtools.sql import Fragment, Parameter
-from dbtools.types import Family
+from dbtools.values.types import Family
 
 
 async def with_typed_filters(

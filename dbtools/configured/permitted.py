@@ -8,19 +8,19 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.backends.port import NOT_READING, Backend, Declared, Facts, Inspected, Inspector
 from dbtools.backends.runs import NO_SESSION
-from dbtools.catalog import Catalog, Column
 from dbtools.configured.claims import declared_cast, untyped_claims
 from dbtools.configured.query_sources import LoadedQueries, queries_in, read_files, registered_in
 from dbtools.findings import Finding, FindingCode, Kind, Unusable, finding, withdrawn
-from dbtools.policy import QueryGrant, Role
+from dbtools.policy.roles import QueryGrant, Role
 from dbtools.queries import Effect, Effects, Permitted, Query, texts_of
 from dbtools.queries.headers import values_in
+from dbtools.schema.catalog import Catalog, Column
+from dbtools.schema.sql import CLAIMS, Parameter
 from dbtools.settings.sections import Settings
-from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext
-from dbtools.tools.permitted_queries import NAMES
-from dbtools.types import ColumnType
+from dbtools.tools.queries.tool import NAMES
+from dbtools.values.types import ColumnType
 
 
 class Inspectors(AsyncExitStack):

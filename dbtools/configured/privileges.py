@@ -4,16 +4,16 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dbtools import errors
-from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog, Location, Table
+from dbtools.backends.run_sql import FreeOffer
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, Level, Source, finding
-from dbtools.policy import Role, Rule
+from dbtools.policy.roles import Role, Rule
+from dbtools.policy.writes import Lacking, confirmed_tables, unable
 from dbtools.queries import Permitted
+from dbtools.schema.catalog import Catalog, Location, Table
 from dbtools.settings.sections import Settings
-from dbtools.writes import Lacking, confirmed_tables, unable
 
 READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."

@@ -11,13 +11,13 @@ from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry, RegistryEntry
-from dbtools.catalog import Selection
 from dbtools.findings import Finding, Kind, Level, Source, finding
 from dbtools.queries import Query, read_queries, sources_of
+from dbtools.schema.catalog import Selection
+from dbtools.schema.sql import Lexis
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import file_error
-from dbtools.sql import Lexis
-from dbtools.types import quoted
+from dbtools.values.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 UNREAD = "With roles or a selection of tables, only a registry that [registry] url names is read."

@@ -11,9 +11,8 @@ from dataclasses import replace
 import anyio
 
 from dbtools import errors
-from dbtools.backends.free import FreeOffer
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog
+from dbtools.backends.run_sql import FreeOffer
 from dbtools.configured.declarations import secret_findings, with_declarations
 from dbtools.configured.filters import with_typed_filters
 from dbtools.configured.permitted import Inspectors, library_of, working_queries
@@ -31,8 +30,9 @@ from dbtools.configured.roles import roles_of, token_findings
 from dbtools.configured.rules import with_valid_rules, withheld_findings
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, finding
-from dbtools.policy import Role, restriction_of
+from dbtools.policy.roles import Role, restriction_of
 from dbtools.queries import Permitted
+from dbtools.schema.catalog import Catalog
 from dbtools.settings.sections import Settings
 
 

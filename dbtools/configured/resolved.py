@@ -4,10 +4,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dbtools.catalog import Catalog, Table
 from dbtools.configured.permitted import Library
 from dbtools.findings import Finding, FindingCode, Level
-from dbtools.policy import Role
+from dbtools.policy.roles import Role
+from dbtools.schema.catalog import Catalog, Table
 from dbtools.settings.sections import Settings
 
 UNREAD = (FindingCode.NO_REGISTRY, Level.ERROR)  #: code and level of a registry that cannot be read

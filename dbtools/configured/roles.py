@@ -5,17 +5,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dbtools.catalog import RowFilter
 from dbtools.configured.claims import listed_json
 from dbtools.configured.conditions import why_no_row_passes
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, Kind, Source, Unusable, finding
-from dbtools.policy import SET_ROLE, FunctionRules, Grant, Limits, QueryGrant, Role, Rule, SessionSetting
+from dbtools.policy.roles import (
+    SET_ROLE,
+    FunctionRules,
+    Grant,
+    Limits,
+    QueryGrant,
+    Role,
+    Rule,
+    SessionSetting,
+)
+from dbtools.policy.writes import WriteGrant, claim_in
+from dbtools.schema.catalog import RowFilter
+from dbtools.schema.sql import Lexis, SqlError, scan
 from dbtools.settings.sections import GrantSection, Settings
 from dbtools.settings.toml_file import file_error
-from dbtools.sql import Lexis, SqlError, scan
-from dbtools.types import Mask, quoted
-from dbtools.writes import WriteGrant, claim_in
+from dbtools.values.types import Mask, quoted
 
 FIELD = re.compile(r"\.(\w+)")
 DEEPEST = 50  #: roles that inherit from each other

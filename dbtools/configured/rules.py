@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dbtools.catalog import Catalog, Table
-from dbtools.cells import BLANK
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, FindingCode, Kind, Level, finding
-from dbtools.policy import WHOLE, Restriction, Role, Rule
-from dbtools.types import quoted
-from dbtools.writes import Problem, revealing_masks
+from dbtools.policy.roles import WHOLE, Restriction, Role, Rule
+from dbtools.policy.writes import Problem, revealing_masks
+from dbtools.schema.catalog import Catalog, Table
+from dbtools.values.cells import BLANK
+from dbtools.values.types import quoted
 
 
 def with_valid_rules(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:

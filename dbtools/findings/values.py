@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
-from dbtools.cells import one_line
 from dbtools.findings.codes import FindingCode, Level
 from dbtools.findings.kinds import Kind
+from dbtools.values.cells import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 
-from dbtools.sql import Fragment, Lexis, Parameter, SqlError, Token, code_of, pieces_of, scan, tokenize
+from dbtools.schema.sql import Fragment, Lexis, Parameter, SqlError, Token, code_of, pieces_of, scan, tokenize
 
 MOST_CLAUSES = 8
 CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)

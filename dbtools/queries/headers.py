@@ -16,11 +16,11 @@ from typing import Annotated, Any
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
 from dbtools.findings import Source
-from dbtools.sql import CLAIMS
-from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
+from dbtools.schema.sql import CLAIMS
+from dbtools.values.dates import seconds_of
+from dbtools.values.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 
 LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
 FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"

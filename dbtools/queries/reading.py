@@ -7,7 +7,6 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
-from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.queries.bodies import MARKS, Body, read_body
@@ -22,8 +21,9 @@ from dbtools.queries.headers import (
     near_miss,
     read_header,
 )
-from dbtools.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
-from dbtools.types import ColumnType, quoted
+from dbtools.schema.catalog import Column
+from dbtools.schema.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
+from dbtools.values.types import ColumnType, quoted
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
 #: Comments and strings. The group is a block comment, which may hide queries up to the end of the file.

@@ -12,16 +12,16 @@ from enum import StrEnum
 from itertools import islice, zip_longest
 from urllib.parse import unquote
 
+from dbtools.answers.results import Changed, Record
 from dbtools.backends.records import rfc3339
-from dbtools.cells import Cut, plain
-from dbtools.changes import Write, WriteKind, known
-from dbtools.operations import RULES
-from dbtools.results import Changed, Record
-from dbtools.statement import Direction, Match
-from dbtools.terms import Bucket, Function
+from dbtools.expressions.operations import RULES
+from dbtools.expressions.terms import Bucket, Function
+from dbtools.statements.select import Direction, Match
+from dbtools.statements.write import Write, WriteKind, known
 from dbtools.tools.describe_tables import Detail
-from dbtools.tools.insert_rows import OnConflict
-from dbtools.types import Operator
+from dbtools.tools.writes.insert_rows import OnConflict
+from dbtools.values.cells import Cut, plain
+from dbtools.values.types import Operator
 
 CUT = "…"
 LONGEST_TEXT = 500  #: characters of a value

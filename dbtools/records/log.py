@@ -19,11 +19,11 @@ from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import Protocol
 
-from dbtools.cells import json_of
 from dbtools.errors import ConfigurationError
 from dbtools.records.entries import AuditEntry
 from dbtools.settings.sections import Settings
-from dbtools.types import quoted
+from dbtools.values.cells import json_of
+from dbtools.values.types import quoted
 
 WINDOW = 0.2  #: seconds during which entries are collected
 CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink

@@ -20,9 +20,9 @@ from sqlalchemy.dialects import registry as dialects
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.records import NO_REGISTRY, Purpose, RecordStore, RegistryEntry, moment_of, rfc3339
-from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
-from dbtools.types import quoted
+from dbtools.values.cells import json_of
+from dbtools.values.types import quoted
 
 WRITE_TIMEOUT = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together

@@ -13,17 +13,17 @@ from urllib.parse import quote
 import anyio
 
 from dbtools import errors
-from dbtools.cells import bytes_of
-from dbtools.policy import Caller, Limits
+from dbtools.answers.results import Answer, Media
+from dbtools.policy.roles import Caller, Limits
 from dbtools.records import AuditEntry, AuditLog, Outcome
-from dbtools.results import Answer, Media
 from dbtools.server.messages import Json
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
-from dbtools.tools.permitted_queries import RunQuery
+from dbtools.tools.queries.tool import RunQuery
 from dbtools.tools.resources import Completed
+from dbtools.values.cells import bytes_of
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.Denied: Outcome.DENIED,

@@ -17,20 +17,20 @@ from opentelemetry import metrics, trace
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.backends.records import rfc3339
-from dbtools.cells import json_of, one_line
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, Level, finding
+from dbtools.policy.writes import confirmed_tables
 from dbtools.records import open_log
 from dbtools.server.calls import Calls, Limiter
-from dbtools.server.kernel import server_info
-from dbtools.server.protocol import Server
+from dbtools.server.mcp.kernel import server_info
+from dbtools.server.mcp.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import LogSection, Settings
 from dbtools.telemetry import is_tracing, request_id
 from dbtools.tools.definition import ListChange
-from dbtools.writes import confirmed_tables
+from dbtools.values.cells import json_of, one_line
 
 HINTS = (
     "For totals, counts and rankings use aggregate_rows; group by the key too if names may repeat. "

@@ -13,9 +13,10 @@ from typing import Any
 
 import anyio
 
-from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, deliver_response
-from dbtools.server.kernel import Session, is_modern_request
+from dbtools.policy.roles import Caller
+from dbtools.server.mcp.exchange import Exchange, deliver_response
+from dbtools.server.mcp.kernel import Session, is_modern_request
+from dbtools.server.mcp.protocol import Server
 from dbtools.server.messages import (
     ClientResponse,
     Code,
@@ -27,7 +28,6 @@ from dbtools.server.messages import (
     id_of,
     parse,
 )
-from dbtools.server.protocol import Server
 from dbtools.server.running import Reporter, exporting, first_snapshot, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id

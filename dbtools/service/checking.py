@@ -9,7 +9,6 @@ import dbtools
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog, Location, Selection, Table
 from dbtools.configured.permitted import Library
 from dbtools.configured.query_sources import UNREAD, registry_url
 from dbtools.configured.resolve import resolve, with_write_privileges
@@ -17,15 +16,16 @@ from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, Kind, finding
-from dbtools.policy import Caller, Role
+from dbtools.policy.roles import Caller, Role
 from dbtools.queries import Effects, Permitted
+from dbtools.schema.catalog import Catalog, Location, Selection, Table
 from dbtools.service.lenses import unread_findings
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, compare
-from dbtools.types import quoted
+from dbtools.values.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything

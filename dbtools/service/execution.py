@@ -7,19 +7,19 @@ from dataclasses import replace
 import anyio
 
 from dbtools import errors
+from dbtools.answers.results import Changed, ResultSet
 from dbtools.backends.caches import PlanCache
-from dbtools.backends.plans import Plan, WritePlan
+from dbtools.backends.compiled import Plan, WritePlan
 from dbtools.backends.port import Backend, Runner, Writer
 from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, RunContext, WriteResult, WriteRun
-from dbtools.cells import masked_rows
-from dbtools.changes import Transaction, Write, WriteShape, masked_known
-from dbtools.policy import Caller, Role
-from dbtools.results import Changed, ResultSet
+from dbtools.policy.roles import Caller, Role
 from dbtools.service.refusals import refused_read, refused_write
 from dbtools.service.snapshot import View
-from dbtools.statement import FreeStatement, QueryShape, Shape, Statement
+from dbtools.statements.select import FreeStatement, QueryShape, Shape, Statement
+from dbtools.statements.write import Transaction, Write, WriteShape, masked_known
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
-from dbtools.tools.changing import decoded
+from dbtools.tools.writes.changing import decoded
+from dbtools.values.cells import masked_rows
 
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
 STAMP_TIMEOUT = 5.0  #: seconds

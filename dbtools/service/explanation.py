@@ -6,18 +6,18 @@ from functools import partial
 
 from dbtools import errors
 from dbtools.backends.port import Backend
-from dbtools.catalog import Table
-from dbtools.cells import plain
-from dbtools.changes import Transaction, Write, WriteShape, chooses
 from dbtools.findings import Finding, Source
-from dbtools.paths import normalised
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Table
+from dbtools.schema.paths import normalised
 from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import FreeStatement, QueryShape, Shape, Statement
+from dbtools.statements.select import FreeStatement, QueryShape, Shape, Statement
+from dbtools.statements.write import Transaction, Write, WriteShape, chooses
 from dbtools.tools.calls import CatalogCall, ReadCall, SqlCall
-from dbtools.tools.change_calls import ChangeCall
+from dbtools.tools.writes.calls import ChangeCall
+from dbtools.values.cells import plain
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]

@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from dbtools import errors
-from dbtools.backends.free import FreeRunner
-from dbtools.backends.plans import identifier
+from dbtools.backends.compiled import identifier
 from dbtools.backends.port import Backend
+from dbtools.backends.run_sql import FreeRunner
 from dbtools.backends.runs import FreeRun, RunContext
-from dbtools.catalog import Table
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, Kind, finding
+from dbtools.schema.catalog import Table
+from dbtools.schema.sql import Parameter
 from dbtools.settings.sections import Settings
-from dbtools.sql import Parameter
-from dbtools.types import Family
+from dbtools.values.types import Family
 
 #: A value of a claim, by the family of the columns with which it is compared; of all others "1".
 SAMPLES: Mapping[Family, str] = {

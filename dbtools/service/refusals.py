@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Table
-from dbtools.changes import Transaction, Write, assigned, running
 from dbtools.errors import listing
-from dbtools.statement import QueryShape, Statement, argument
-from dbtools.writes import explained
+from dbtools.policy.writes import explained
+from dbtools.schema.catalog import Catalog, Column, Table
+from dbtools.statements.select import QueryShape, Statement, argument
+from dbtools.statements.write import Transaction, Write, assigned, running
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."

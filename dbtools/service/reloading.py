@@ -9,10 +9,10 @@ from dbtools import errors
 from dbtools.configured.query_sources import LoadedQueries, queries_in, query_files
 from dbtools.configured.roles import role_names
 from dbtools.findings import Finding, FindingCode, Kind, Source, finding
+from dbtools.schema.sql import Lexis
 from dbtools.settings.files import load
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import FileStamp, file_error, stamp_of
-from dbtools.sql import Lexis
 
 #: Keys and whole sections that a running server does not change.
 FIXED = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 
 from dbtools import errors
+from dbtools.answers.results import Answer
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard
 from dbtools.configured.claims import typed_claims
@@ -25,8 +26,7 @@ from dbtools.configured.resolve import resolve, with_write_privileges
 from dbtools.configured.resolved import Resolved
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Finding
-from dbtools.policy import Caller
-from dbtools.results import Answer
+from dbtools.policy.roles import Caller
 from dbtools.service.execution import Execution
 from dbtools.service.reloading import CurrentSettings
 from dbtools.service.snapshot import DATABASE, Snapshot

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools import errors
-from dbtools.catalog import Catalog
-from dbtools.cells import json_of
+from dbtools.answers.styles import Listing, Surface
 from dbtools.configured.resolved import Resolved
 from dbtools.findings import Finding, FindingCode
-from dbtools.policy import Role
+from dbtools.policy.roles import Role
+from dbtools.schema.catalog import Catalog
 from dbtools.settings.sections import Settings
-from dbtools.styles import Listing, Surface
 from dbtools.tools import MOST_TOOLS, choose, define, listed
 from dbtools.tools.definition import (
     ListChange,
@@ -23,6 +22,7 @@ from dbtools.tools.definition import (
     tokens_in,
 )
 from dbtools.tools.resources import Resource, define_resources, updated_resources
+from dbtools.values.cells import json_of
 
 DATABASE = "database"  #: the name of the stamp of the schema
 MOST_ACCEPTED = f"Some providers of models accept at most {MOST_TOOLS}."

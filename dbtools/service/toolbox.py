@@ -11,20 +11,20 @@ from typing import TypeVar
 import anyio
 
 from dbtools import errors
-from dbtools.catalog import Catalog
+from dbtools.answers.results import Answer, Media, ResultSet
 from dbtools.configured.resolved import Resolved
-from dbtools.policy import Caller
-from dbtools.results import Answer, Media, ResultSet
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Catalog
 from dbtools.service.execution import Execution
 from dbtools.service.reloading import internal_error
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Transactions
-from dbtools.statement import Statement
+from dbtools.statements.select import Statement
 from dbtools.tools import unknown_tool
 from dbtools.tools.calls import AnswerT, Call, CatalogCall, ReadCall, SingleCall, SqlCall
-from dbtools.tools.change_calls import ChangeCall
 from dbtools.tools.definition import ListChange, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
+from dbtools.tools.writes.calls import ChangeCall
 
 logger = logging.getLogger("dbtools")
 EXPLANATION_TIMEOUT = 0.2  #: seconds to explain an empty answer

@@ -19,15 +19,15 @@ from functools import partial
 from typing import NamedTuple
 
 from dbtools import errors
+from dbtools.answers.results import Answer, Changed
 from dbtools.backends.runs import JournalEntry
-from dbtools.cells import json_of
-from dbtools.changes import Transaction, used
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.queries.headers import OF_CHANGES
-from dbtools.results import Answer, Changed
 from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
-from dbtools.tools.change_calls import ChangeCall
+from dbtools.statements.write import Transaction, used
+from dbtools.tools.writes.calls import ChangeCall
+from dbtools.values.cells import json_of
 
 UNCHECKED_LOGIN = "The login that changes rows could not be checked yet. Nothing was changed."
 TOKEN_LIFETIME = 300  #: seconds

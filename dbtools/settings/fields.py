@@ -10,9 +10,9 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationInfo
 
 from dbtools.backends import home_path, is_url, open_backend, resolved_url, url_of_file
-from dbtools.cells import media_type
-from dbtools.dates import seconds_of
 from dbtools.errors import ConfigurationError
+from dbtools.values.cells import media_type
+from dbtools.values.dates import seconds_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HOST_NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as in the header Host

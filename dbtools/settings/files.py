@@ -12,12 +12,12 @@ from pydantic_core import ErrorDetails
 
 from dbtools import errors
 from dbtools.backends import home_path, is_url, open_backend, url_of_file
-from dbtools.cells import visible
 from dbtools.errors import alternatives, listing, nearest, nearest_path
 from dbtools.findings import Source
 from dbtools.settings.sections import DatabaseSection, Settings
 from dbtools.settings.toml_file import DEEPEST, LONGEST_QUOTE, KeyPath, TomlFile, file_error, stamp_of
-from dbtools.types import quoted
+from dbtools.values.cells import visible
+from dbtools.values.types import quoted
 
 FILE = "dbtools.toml"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")

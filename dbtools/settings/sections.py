@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator
 
-from dbtools.catalog import Selection
+from dbtools.answers.styles import Listing, Surface, Text
 from dbtools.findings import Source
+from dbtools.schema.catalog import Selection
 from dbtools.settings.fields import (
     Audiences,
     Claim,
@@ -29,9 +30,8 @@ from dbtools.settings.fields import (
     is_resource,
 )
 from dbtools.settings.toml_file import TomlFile
-from dbtools.styles import Listing, Surface, Text
 from dbtools.telemetry import RequestIdTarget
-from dbtools.types import Mask, ParameterName
+from dbtools.values.types import Mask, ParameterName
 
 
 class Section(BaseModel):

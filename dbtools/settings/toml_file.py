@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from dbtools import errors
-from dbtools.cells import one_line
 from dbtools.findings import Source
+from dbtools.values.cells import one_line
 
 LONGEST_QUOTE = 200  #: characters of the file that a message quotes
 UNQUOTED = "Write text in double quotes, and true and false in lower case."

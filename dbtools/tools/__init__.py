@@ -3,23 +3,23 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Table
+from dbtools.answers.styles import Listing, Surface
 from dbtools.errors import alternatives, nearest
-from dbtools.paths import LONGEST_TEXT
-from dbtools.sensitive import words_of
-from dbtools.styles import Listing, Surface
-from dbtools.tools import permitted_queries
+from dbtools.policy.sensitive import words_of
+from dbtools.schema.catalog import Catalog, Table
+from dbtools.schema.paths import LONGEST_TEXT
 from dbtools.tools.aggregate_rows import AggregateRows
-from dbtools.tools.changing import impossible
 from dbtools.tools.definition import Tool, ToolContext, ToolGroup, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRow
-from dbtools.tools.insert_rows import InsertRows
-from dbtools.tools.keyed_changes import DeleteRow, UpdateRow
 from dbtools.tools.list_rows import ListRows
 from dbtools.tools.list_tables import ListTables
+from dbtools.tools.queries import tool as permitted_queries
 from dbtools.tools.run_sql import RunSql
-from dbtools.types import quoted
+from dbtools.tools.writes.changing import impossible
+from dbtools.tools.writes.insert_rows import InsertRows
+from dbtools.tools.writes.keyed import DeleteRow, UpdateRow
+from dbtools.values.types import quoted
 
 #: The kinds of tools, in the order of the list.
 KINDS: tuple[Callable[[ToolContext], Iterator[Tool]], ...] = (

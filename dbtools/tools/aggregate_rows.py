@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
+from dbtools.answers.results import Answer, Page, Reserve, ResultSet
 from dbtools.errors import BadArgument, Denied, listing, nearest
-from dbtools.expressions import Expressions, refuse_masked
-from dbtools.operations import described
-from dbtools.paths import folded
-from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Match, Order, Output, Select, Statement
-from dbtools.terms import ROW_COUNT, Function, Literal, Measure, Operand, Term, functions_of
+from dbtools.expressions.operations import described
+from dbtools.expressions.parser import Expressions, refuse_masked
+from dbtools.expressions.terms import ROW_COUNT, Function, Literal, Measure, Operand, Term, functions_of
+from dbtools.schema.paths import folded
+from dbtools.statements.select import Match, Order, Output, Select, Statement
 from dbtools.tools.arguments import (
     BRIEFLY,
     DEFAULT_LIMIT,
@@ -31,7 +31,7 @@ from dbtools.tools.calls import ReadCall
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
 from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
-from dbtools.types import quoted
+from dbtools.values.types import quoted
 
 HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16

@@ -18,10 +18,10 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.habits import ARGUMENTS, KEYS, MEANT, OF_MEASURES, TRANSLATIONS, translate, written
-from dbtools.paths import LONGEST_TEXT
-from dbtools.statement import Match
-from dbtools.types import STRING, UNSENDABLE, Operator, quoted
+from dbtools.expressions.hints import ARGUMENTS, KEYS, MEANT, OF_MEASURES, TRANSLATIONS, translate, written
+from dbtools.schema.paths import LONGEST_TEXT
+from dbtools.statements.select import Match
+from dbtools.values.types import STRING, UNSENDABLE, Operator, quoted
 
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list

@@ -6,14 +6,10 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from dbtools import errors
-from dbtools.catalog import Column
-from dbtools.cells import json_of
 from dbtools.errors import listing, nearest
-from dbtools.expressions import Expressions, refuse_masked
-from dbtools.habits import steps_in, written
-from dbtools.paths import PathColumn
-from dbtools.statement import AnyOf, Clause, Condition, Direction, Existence, Order
-from dbtools.terms import (
+from dbtools.expressions.hints import steps_in, written
+from dbtools.expressions.parser import Expressions, refuse_masked
+from dbtools.expressions.terms import (
     Bucket,
     Bucketed,
     Literal,
@@ -25,8 +21,12 @@ from dbtools.terms import (
     buckets_of,
     text_index_of,
 )
+from dbtools.schema.catalog import Column
+from dbtools.schema.paths import PathColumn
+from dbtools.statements.select import AnyOf, Clause, Condition, Direction, Existence, Order
 from dbtools.tools.arguments import MOST_CONDITIONS, MOST_STEPS, Comparison, Where, Within
-from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted, with_bytes
+from dbtools.values.cells import json_of
+from dbtools.values.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted, with_bytes
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows

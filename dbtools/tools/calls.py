@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dbtools.results import Answer, ResultSet
-from dbtools.statement import FreeStatement, Statement
+from dbtools.answers.results import Answer, ResultSet
+from dbtools.statements.select import FreeStatement, Statement
 
 AnswerT = TypeVar("AnswerT", covariant=True)
 

@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import ClassVar
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Table
-from dbtools.cells import json_of, size, visible
+from dbtools.answers.results import Answer, Budget, Link, Reserve
+from dbtools.answers.styles import Surface, Text
 from dbtools.errors import listing, nearest
-from dbtools.paging import digest
-from dbtools.paths import Names, Paths
-from dbtools.policy import Limits
+from dbtools.policy.roles import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, Budget, Link, Reserve
-from dbtools.statement import Output
-from dbtools.styles import Surface, Text
+from dbtools.schema.catalog import Catalog, Column, Table
+from dbtools.schema.paths import Names, Paths
+from dbtools.schema.uris import cell_uri
+from dbtools.statements.paging import digest
+from dbtools.statements.select import Output
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
     TEXTS,
@@ -29,8 +29,8 @@ from dbtools.tools.arguments import (
 )
 from dbtools.tools.calls import Call
 from dbtools.tools.wording import LONGEST_LABEL, cleaned, cut_description
-from dbtools.types import STRING, Family, enumerated, quoted
-from dbtools.uris import cell_uri
+from dbtools.values.cells import json_of, size, visible
+from dbtools.values.types import STRING, Family, enumerated, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
 #: The MIME type of a whole cell, while its bytes are unknown; text for other families.

@@ -9,12 +9,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Column, Location, Table, TableKind, Writes
-from dbtools.cells import Cut, encoder, json_of, size
-from dbtools.paths import spelled
-from dbtools.results import Answer, Budget, Reserve, ResultSet
-from dbtools.sensitive import is_secret
-from dbtools.statement import Output, Select, Statement
+from dbtools.answers.results import Answer, Budget, Reserve, ResultSet
+from dbtools.policy.sensitive import is_secret
+from dbtools.schema.catalog import Column, Location, Table, TableKind, Writes
+from dbtools.schema.paths import spelled
+from dbtools.statements.select import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.calls import CatalogCall
 from dbtools.tools.definition import (
@@ -33,7 +32,8 @@ from dbtools.tools.wording import (
     shown_default,
     without_empty,
 )
-from dbtools.types import STRING, Family
+from dbtools.values.cells import Cut, encoder, json_of, size
+from dbtools.values.types import STRING, Family
 
 LONGEST_COMMENT = 500
 LONGEST_DEFINITION = 2_000

@@ -8,26 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
-from dbtools.catalog import Column, Table
-from dbtools.cells import (
-    Cut,
-    Encode,
-    class_of,
-    encoder,
-    is_media,
-    json_of,
-    media_type,
-    shortened,
-    shown_cut,
-    size,
-    visible,
-)
+from dbtools.answers.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.errors import listing
-from dbtools.expressions import Expressions
-from dbtools.paths import folded
-from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Condition, Output, Select, Statement
-from dbtools.terms import Operand
+from dbtools.expressions.parser import Expressions
+from dbtools.expressions.terms import Operand
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.paths import folded
+from dbtools.schema.uris import CELL_TEMPLATE
+from dbtools.statements.select import Condition, Output, Select, Statement
 from dbtools.tools.arguments import (
     Arguments,
     AsText,
@@ -51,8 +39,20 @@ from dbtools.tools.wording import (
     table_arguments,
     table_name,
 )
-from dbtools.types import Family, Operator, quoted
-from dbtools.uris import CELL_TEMPLATE
+from dbtools.values.cells import (
+    Cut,
+    Encode,
+    class_of,
+    encoder,
+    is_media,
+    json_of,
+    media_type,
+    shortened,
+    shown_cut,
+    size,
+    visible,
+)
+from dbtools.values.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
 NO_OBJECT = "key must be an object"

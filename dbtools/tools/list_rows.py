@@ -6,11 +6,14 @@ from functools import cached_property
 
 from pydantic import Field
 
-from dbtools.catalog import Column, Table
-from dbtools.cells import Cut
+from dbtools.answers.results import Answer, Page, Reserve, ResultSet
 from dbtools.errors import BadArgument
-from dbtools.expressions import Expressions
-from dbtools.paging import (
+from dbtools.expressions.parser import Expressions
+from dbtools.expressions.terms import Bucketed, Calculation, Operand, Rank
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.paths import Names
+from dbtools.schema.uris import CELL_TEMPLATE
+from dbtools.statements.paging import (
     LONGEST_CURSOR,
     LONGEST_KEY,
     Position,
@@ -22,10 +25,7 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.paths import Names
-from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Match, Output, Select, Statement
-from dbtools.terms import Bucketed, Calculation, Operand, Rank
+from dbtools.statements.select import Match, Output, Select, Statement
 from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Columns, Conditions, Count, Steps
 from dbtools.tools.binding import bind_order, bind_where
 from dbtools.tools.calls import ReadCall
@@ -41,8 +41,8 @@ from dbtools.tools.wording import (
     searches_line,
     table_name,
 )
-from dbtools.types import Family
-from dbtools.uris import CELL_TEMPLATE
+from dbtools.values.cells import Cut
+from dbtools.values.types import Family
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10

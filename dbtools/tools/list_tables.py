@@ -8,16 +8,16 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from dbtools.catalog import Table, TableKind
+from dbtools.answers.results import Answer, Reserve
+from dbtools.answers.styles import Surface
 from dbtools.errors import nearest
-from dbtools.paging import LONGEST_CURSOR, Position, TotalOrder, digest, read_cursor, write_cursor
-from dbtools.results import Answer, Reserve
-from dbtools.styles import Surface
+from dbtools.schema.catalog import Table, TableKind
+from dbtools.statements.paging import LONGEST_CURSOR, Position, TotalOrder, digest, read_cursor, write_cursor
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
 from dbtools.tools.calls import CatalogCall
 from dbtools.tools.definition import TABLES, Tool, ToolDefinition, content_schema
 from dbtools.tools.wording import cleaned, without_empty
-from dbtools.types import STRING, caseless
+from dbtools.values.types import STRING, caseless
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters

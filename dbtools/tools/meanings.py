@@ -6,13 +6,13 @@ from datetime import date, timedelta
 from functools import cached_property
 from itertools import islice
 
-from dbtools.dates import PLAIN_DATE
-from dbtools.results import ResultSet
-from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Output, Select, Statement
-from dbtools.terms import ROW_COUNT, Calculation, Related
+from dbtools.answers.results import ResultSet
+from dbtools.expressions.terms import ROW_COUNT, Calculation, Related
+from dbtools.statements.select import AnyOf, Clause, Condition, Existence, Match, Output, Select, Statement
 from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.reasons import MOST_ROWS, Reasons
-from dbtools.types import MOMENTS, Operator
+from dbtools.values.dates import PLAIN_DATE
+from dbtools.values.types import MOMENTS, Operator
 
 MOST_COUNTS = 2  #: of rows that are left out
 LAST, NEXT = "last_day", "next_day"  #: parameters: where the last day of a range begins, and the day after

@@ -11,16 +11,10 @@ from heapq import nlargest
 from itertools import chain, islice, pairwise
 from typing import ClassVar
 
-from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, encoder
-from dbtools.dates import DAY, clock_of, utc
+from dbtools.answers.results import ResultSet
 from dbtools.errors import unaccented
-from dbtools.expressions import Expressions
-from dbtools.paths import PathColumn
-from dbtools.results import ResultSet
-from dbtools.sensitive import is_secret
-from dbtools.statement import AnyOf, Clause, Condition, Existence, Match, Order, Output, Select, Statement
-from dbtools.terms import (
+from dbtools.expressions.parser import Expressions
+from dbtools.expressions.terms import (
     Bucketed,
     Calculation,
     Function,
@@ -32,9 +26,35 @@ from dbtools.terms import (
     functions_of,
     parts_within,
 )
+from dbtools.policy.sensitive import is_secret
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.paths import PathColumn
+from dbtools.statements.select import (
+    AnyOf,
+    Clause,
+    Condition,
+    Existence,
+    Match,
+    Order,
+    Output,
+    Select,
+    Statement,
+)
 from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
-from dbtools.types import MOMENTS, NUMERIC, ORDER, TEMPORAL, TEXTUAL, Family, Operator, caseless, quoted
+from dbtools.values.cells import Cut, encoder
+from dbtools.values.dates import DAY, clock_of, utc
+from dbtools.values.types import (
+    MOMENTS,
+    NUMERIC,
+    ORDER,
+    TEMPORAL,
+    TEXTUAL,
+    Family,
+    Operator,
+    caseless,
+    quoted,
+)
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
 MOST_VALUES = 1_000

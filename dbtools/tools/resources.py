@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dbtools import errors
-from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
+from dbtools.answers.results import Answer, Budget, Media, ResultSet
 from dbtools.errors import listing
-from dbtools.policy import Limits
-from dbtools.results import Answer, Budget, Media, ResultSet
-from dbtools.sensitive import is_secret
-from dbtools.statement import Condition, Order, Output, Select, Statement
+from dbtools.policy.roles import Limits
+from dbtools.policy.sensitive import is_secret
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
+from dbtools.statements.select import Condition, Order, Output, Select, Statement
 from dbtools.tools.calls import CatalogCall, SingleCall
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, without_empty
-from dbtools.types import Family, Operator, quoted
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
+from dbtools.values.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
+from dbtools.values.types import Family, Operator, quoted
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it

@@ -9,15 +9,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Table
+from dbtools.answers.results import Answer, Reserve, ResultSet
 from dbtools.errors import listing
-from dbtools.results import Answer, Reserve, ResultSet
-from dbtools.sql import words
-from dbtools.statement import FreeStatement
+from dbtools.schema.catalog import Table
+from dbtools.schema.sql import words
+from dbtools.statements.select import FreeStatement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
 from dbtools.tools.calls import SqlCall
 from dbtools.tools.definition import ROWS, Tool, ToolContext, ToolDefinition, content_schema
-from dbtools.types import Family
+from dbtools.values.types import Family
 
 LONGEST_SQL = 20_000  #: characters
 DESCRIPTION = (

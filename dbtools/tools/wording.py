@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, count
 
-from dbtools.catalog import Catalog, Column, Table, TableKind
-from dbtools.cells import INVISIBLE, visible
-from dbtools.paths import normalised
-from dbtools.types import enumerated
+from dbtools.schema.catalog import Catalog, Column, Table, TableKind
+from dbtools.schema.paths import normalised
+from dbtools.values.cells import INVISIBLE, visible
+from dbtools.values.types import enumerated
 
 #: The names of arguments that all providers of models accept.
 ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from dbtools.policy import Role
+from dbtools.answers.styles import Listing, Surface
+from dbtools.policy.roles import Role
 from dbtools.service.snapshot import take_snapshot
-from dbtools.styles import Listing, Surface
 from dbtools.tools.definition import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target

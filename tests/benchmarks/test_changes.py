@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.catalog import Selection
+from dbtools.schema.catalog import Selection
 from tests.benchmarks import databases
 from tests.benchmarks.conftest import Build, Target
 from tests.benchmarks.contest import Figure

@@ -11,7 +11,7 @@ from itertools import count, cycle
 import pytest
 
 from dbtools import errors
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.records import AuditLog, FileSink
 from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.answers.styles import Listing, Surface
 from dbtools.backends import open_backend
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
-from dbtools.policy import Role
+from dbtools.policy.roles import Role
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.service.snapshot import take_snapshot
-from dbtools.styles import Listing, Surface
 from dbtools.tools.definition import tokens_of, tool_content
-from dbtools.types import ColumnType, Family
+from dbtools.values.types import ColumnType, Family
 from tests.unit.shop import resolved
 
 pytestmark = pytest.mark.benchmark

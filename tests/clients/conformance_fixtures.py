@@ -16,11 +16,11 @@ from typing import Any
 
 import anyio
 
-from dbtools.server.exchange import Exchange
-from dbtools.server.kernel import meta_of
+from dbtools.server.mcp.exchange import Exchange
+from dbtools.server.mcp.kernel import meta_of
+from dbtools.server.mcp.protocol import Handler, Server, error_content
+from dbtools.server.mcp.versions import LATEST_HANDSHAKE, META_PREFIX
 from dbtools.server.messages import Code, Json, ProtocolError
-from dbtools.server.protocol import Handler, Server, error_content
-from dbtools.server.versions import LATEST_HANDSHAKE, META_PREFIX
 from dbtools.service.toolbox import Toolbox
 from tests.clients.conformance_catalog import (
     ANSWERS,

@@ -13,9 +13,9 @@ from pathlib import Path
 import uvicorn
 
 from dbtools.backends import url_of_file
-from dbtools.policy import Caller
-from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
+from dbtools.policy.roles import Caller
+from dbtools.server.http.app import HttpApp, ListenAddress, Startup, config_of
+from dbtools.server.http.endpoint import Endpoint
 from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings

@@ -11,7 +11,7 @@ import anyio
 import asyncpg
 
 from dbtools.backends import open_backend
-from dbtools.server.identity import hash_of, new_token
+from dbtools.server.http.identity import hash_of, new_token
 from tests.processes import forked
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from dbtools.server.identity import hash_of, new_token
+from dbtools.server.http.identity import hash_of, new_token
 from tests.clients.node import PACKAGES, TIME, needs_node
 from tests.clients.places import DDL
 from tests.processes import forked

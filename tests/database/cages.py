@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dbtools.settings.sections import GrantSection, TableSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import UNCHECKED, Grants
 from tests.database.shop import Serve
 from tests.database.twins import Side, Twins, open_twins

@@ -39,7 +39,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from dbtools.backends.port import Backend
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings

@@ -17,23 +17,24 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
-from dbtools.backends import port, sources
-from dbtools.backends.plans import ESCAPE, Plan, identifier
+from dbtools.answers.results import ResultSet
+from dbtools.backends import port
+from dbtools.backends.compile import sources
+from dbtools.backends.compile.queries import compile_query
+from dbtools.backends.compile.selects import compile_select
+from dbtools.backends.compile.sources import Element, Truth, placing
+from dbtools.backends.compiled import ESCAPE, Plan, identifier
 from dbtools.backends.port import Declared, Facts, Inspected
-from dbtools.backends.queries import compile_query
 from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import NO_SESSION, Run
-from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Element, Truth, placing
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Selection, Table
-from dbtools.cells import Cut
 from dbtools.errors import Refused
-from dbtools.results import ResultSet
-from dbtools.sql import Fragment, Lexis, Parameter
-from dbtools.statement import Output, QueryShape, Shape
-from dbtools.terms import Bucket, Calculation, Function
-from dbtools.types import ColumnType, Family, Operator
+from dbtools.expressions.terms import Bucket, Calculation, Function
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Selection, Table
+from dbtools.schema.sql import Fragment, Lexis, Parameter
+from dbtools.statements.select import Output, QueryShape, Shape
+from dbtools.values.cells import Cut
+from dbtools.values.types import ColumnType, Family, Operator
 
 LEXIS = Lexis(
     name_quotes='"',

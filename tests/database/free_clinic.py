@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 
 from dbtools.backends.runs import FreeRun, RunContext
-from dbtools.backends.sqlite.files import location_of, read_file
-from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.lens import lens_of, specification
-from dbtools.backends.sqlite.syntax import lexis, names_in
-from dbtools.backends.sqlite.worker import Refusal, Sandbox
-from dbtools.catalog import Selection
+from dbtools.backends.sqlite.connection.files import location_of, read_file
+from dbtools.backends.sqlite.run_sql.lens import lens_of, specification
+from dbtools.backends.sqlite.run_sql.worker import Refusal, Sandbox
+from dbtools.backends.sqlite.schema.introspection import read_catalog
+from dbtools.backends.sqlite.schema.syntax import lexis, names_in
 from dbtools.configured.roles import roles_of
-from dbtools.policy import FunctionRules, restrict
+from dbtools.policy.roles import FunctionRules, restrict
+from dbtools.schema.catalog import Selection
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import KEY, NORTH, Grants
 from tests.database.twins import Side
 

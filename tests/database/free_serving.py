@@ -11,8 +11,8 @@ import pytest
 
 from dbtools.backends.port import Backend
 from dbtools.backends.processes import Worker
-from dbtools.backends.sqlite.free import SqliteFreeRunner
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.run_sql.runner import SqliteFreeRunner
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings

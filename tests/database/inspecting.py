@@ -10,7 +10,7 @@ import pytest
 from dbtools.backends import open_backend
 from dbtools.backends.port import Declared, Inspected, Inspector
 from dbtools.backends.runs import NO_SESSION
-from dbtools.sql import scan
+from dbtools.schema.sql import scan
 from tests.database.shop import pool_of
 
 POSTGRESQL = """

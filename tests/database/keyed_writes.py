@@ -8,7 +8,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.alembic import upgrade
-from dbtools.results import Answer
+from dbtools.answers.results import Answer
 from tests.database.role_callers import Caller
 from tests.database.sharing import Shelf
 from tests.database.shop import Serve, Shop

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import asyncpg
 
-from dbtools.backends.postgresql.introspection import read_catalog
-from dbtools.catalog import Catalog, ForeignKey, Selection, Table
-from dbtools.types import ColumnType, Family
+from dbtools.backends.postgresql.schema.introspection import read_catalog
+from dbtools.schema.catalog import Catalog, ForeignKey, Selection, Table
+from dbtools.values.types import ColumnType, Family
 
 EVERYTHING = Selection()
 NO_MORE = "select"  #: DDL that changes nothing

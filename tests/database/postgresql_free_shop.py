@@ -10,14 +10,14 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.free import PostgresqlFreeRunner
-from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
+from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.backends.runs import FreeRun, RunContext
-from dbtools.catalog import Catalog, RowFilter, Selection
 from dbtools.errors import CallError
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.sql import scan
-from dbtools.types import Mask
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.schema.catalog import Catalog, RowFilter, Selection
+from dbtools.schema.sql import scan
+from dbtools.values.types import Mask
 from tests.postgresql_server import PostgresqlServer
 
 FOLDER = Path(__file__).parent

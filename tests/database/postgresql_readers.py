@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dbtools.backends.postgresql.introspection import read_catalog
-from dbtools.catalog import Catalog
+from dbtools.backends.postgresql.schema.introspection import read_catalog
+from dbtools.schema.catalog import Catalog
 from tests.database.postgresql_catalog import EVERYTHING, connected
 
 

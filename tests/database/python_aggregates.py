@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dbtools.terms import Bucket, Function
-from dbtools.types import SAFE_INTEGER
+from dbtools.expressions.terms import Bucket, Function
+from dbtools.values.types import SAFE_INTEGER
 from tests.database.shop import Shop, literal, quote
 
 EXAMPLES = 50

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from anyio.from_thread import BlockingPortal
 
+from dbtools.answers.results import Answer
 from dbtools.backends.port import Backend
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
-from dbtools.results import Answer
+from dbtools.policy.roles import Caller
 from dbtools.service.explanation import Explanation, explain
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View

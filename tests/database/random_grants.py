@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import ANY
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.shop import DIALECTS
 
 TABLES = 24

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools import errors, policy
+from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.configured.claims import typed_claims
+from dbtools.policy import roles as policy
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection, TableSection
-from dbtools.types import Mask, ParameterName
+from dbtools.values.types import Mask, ParameterName
 from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 
 ROLE = "reader"

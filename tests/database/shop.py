@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import asyncpg
 from anyio.from_thread import BlockingPortal
 
+from dbtools.answers.results import Answer, Media
 from dbtools.backends import open_backend
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog, Selection
-from dbtools.policy import Caller
-from dbtools.results import Answer, Media
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings

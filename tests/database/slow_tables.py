@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dbtools.backends.postgresql import runner as postgresql_runner
-from dbtools.backends.sqlite import runner as sqlite_runner
+from dbtools.backends.postgresql.reading import runner as postgresql_runner
+from dbtools.backends.sqlite.reading import runner as sqlite_runner
 from dbtools.errors import DbtoolsError
 from dbtools.settings import LimitsSection
 from tests.database.shop import Serve, Shops, open_shops

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Catalog, Selection, Table
+from dbtools.backends.sqlite.schema.introspection import read_catalog
+from dbtools.backends.sqlite.schema.types import column_type
+from dbtools.schema.catalog import Catalog, Selection, Table
 
 INTEGER = column_type("integer", strict=False)
 TEXT = column_type("text", strict=False)

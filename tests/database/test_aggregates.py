@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from dbtools.errors import OutOfRange
+from dbtools.expressions.terms import Bucket
 from dbtools.settings import LimitsSection
-from dbtools.terms import Bucket
 from tests.database.python_aggregates import (
     COUNTS,
     DATES,

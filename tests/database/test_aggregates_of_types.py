@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from dbtools.errors import BadArgument, CallError
-from dbtools.terms import Bucket, Function
+from dbtools.expressions.terms import Bucket, Function
 from tests.database.shop import Serve, Shop, literal, rows_of
 from tests.database.test_totality import EXPECTED, FEW, each_declared, sqlite as sqlite
 

@@ -5,13 +5,13 @@ from functools import partial
 
 import pytest
 
-from dbtools.backends.plans import CELLS_HELD
+from dbtools.answers.results import ResultSet
+from dbtools.backends.compiled import CELLS_HELD
 from dbtools.backends.runs import Run, RunContext
-from dbtools.policy import Caller
-from dbtools.results import ResultSet
+from dbtools.policy.roles import Caller
+from dbtools.schema.uris import ROW_TEMPLATE
 from dbtools.settings import LimitsSection
 from dbtools.tools.resources import Completed
-from dbtools.uris import ROW_TEMPLATE
 from tests.calls import statement_of
 from tests.database.shop import ROLE, Serve, Shop, rows_of
 from tests.database.slow_tables import code_of, shops as shops

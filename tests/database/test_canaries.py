@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.terms import Bucket, Function
-from dbtools.types import Operator
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.expressions.terms import Bucket, Function
+from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.values.types import Operator
 from tests.database.cages import open_cage, rich_ddl
 from tests.database.role_callers import Ask, Caller, calling, calling_as, completing, listing_tools, reading
 from tests.database.shop import Serve

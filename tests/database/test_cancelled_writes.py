@@ -4,13 +4,13 @@ import asyncio
 from typing import cast
 
 from dbtools import errors
-from dbtools.backends.plans import WritePlan
+from dbtools.backends.compiled import WritePlan
 from dbtools.backends.port import Backend, Runner, Writer
 from dbtools.backends.runs import WriteResult, WriteRun
-from dbtools.changes import WriteShape
 from dbtools.configured.resolved import Resolved
 from dbtools.service.execution import Execution
 from dbtools.service.toolbox import Toolbox
+from dbtools.statements.write import WriteShape
 from tests.database.logged_calls import Logged
 from tests.database.role_callers import Caller
 from tests.database.shop import Shop

@@ -6,7 +6,7 @@ from typing import Any
 
 from dbtools.alembic import upgrade
 from dbtools.errors import series
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from tests.database.helpdesk import DDL, DESK, ROLES, OpenDesk, answered, problems, stored
 from tests.database.query_tables import known_of
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.results import Pending
-from dbtools.tools.change_calls import LONGEST_ASKED, LONGEST_LINE, MOST_ASKED
-from dbtools.types import Mask
+from dbtools.answers.results import Pending
+from dbtools.tools.writes.calls import LONGEST_ASKED, LONGEST_LINE, MOST_ASKED
+from dbtools.values.types import Mask
 from tests.database.role_callers import Caller
 from tests.database.shop import Serve, Shop
 from tests.database.written_shop import DDL, GRANTS, ORDERS, opening, refused, stored

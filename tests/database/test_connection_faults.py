@@ -13,11 +13,11 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends import open_backend
-from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.urls import PARAMETERS, destination
-from dbtools.catalog import Selection
+from dbtools.backends.postgresql.connection.connections import connect, end
+from dbtools.backends.postgresql.connection.urls import PARAMETERS, destination
 from dbtools.errors import DatabaseUnavailable
-from dbtools.policy import Caller, Role
+from dbtools.policy.roles import Caller, Role
+from dbtools.schema.catalog import Selection
 from dbtools.service.toolbox import Toolbox
 from tests.postgresql_server import PostgresqlServer, free_port
 from tests.protocol import client

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import asyncpg
 
 from dbtools.backends import open_backend
-from dbtools.backends.postgresql.connections import connect
+from dbtools.backends.postgresql.connection.connections import connect
 
 OWNER = """
 select r.rolsuper

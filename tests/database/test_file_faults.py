@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dbtools.backends import open_backend
-from dbtools.backends.sqlite.files import connect, location_of
+from dbtools.backends.sqlite.connection.files import connect, location_of
 from dbtools.cli import main
 from dbtools.errors import DatabaseUnavailable
 

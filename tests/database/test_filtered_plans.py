@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from dbtools.backends.sqlite.arithmetic import install
+from dbtools.backends.sqlite.connection.functions import install
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.calls import statement_of
 from tests.database.role_callers import COUNT, KEYED, ROLE, Caller, Grants, calling_as
 from tests.database.shop import BareSqlite, Serve, Shop, Shops, open_shops

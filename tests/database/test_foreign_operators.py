@@ -14,9 +14,9 @@ from alembic.config import Config
 
 from dbtools.alembic import upgrade
 from dbtools.backends import open_backend, read_registry
-from dbtools.backends.postgresql.runner import open_engine
-from dbtools.catalog import Catalog
+from dbtools.backends.postgresql.reading.runner import open_engine
 from dbtools.records.registry import add, change, read_entries
+from dbtools.schema.catalog import Catalog
 from tests.database.shop import catalog_of
 from tests.protocol.command_line import run
 

@@ -7,7 +7,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings
 from tests.database.shop import Serve, catalog_of, open_bare, rows_of

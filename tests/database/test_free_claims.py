@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.port import Backend
 from dbtools.errors import Denied
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.errors import CallError
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import Caller, Grants, calling, calling_as, listing_tools
 from tests.database.shop import DIALECTS, Serve, Shops
 from tests.database.twins import Side, open_twins

@@ -6,8 +6,8 @@ import pytest
 
 from dbtools.errors import BadOperator, CallError
 from dbtools.settings.sections import GrantSection
-from dbtools.statement import Select
-from dbtools.types import Mask
+from dbtools.statements.select import Select
+from dbtools.values.types import Mask
 from tests.calls import statement_of
 from tests.database.role_callers import Caller, calling, calling_as
 from tests.database.shop import Serve, Shop

@@ -52,7 +52,7 @@ from pathlib import Path
 from dbtools.errors import Unreadable
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 
 def most_kilobytes():
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask, ParameterName
+from dbtools.values.types import Mask, ParameterName
 from tests.database.role_callers import Grants, calling_as
 from tests.database.shop import Serve
 from tests.database.written_shop import Opens, refused, stored

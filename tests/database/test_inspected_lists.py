@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pytest
 
 from dbtools.backends import open_backend
-from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
+from dbtools.backends.postgresql.queries.inspection import LIST_FORMS as POSTGRESQL_LISTS
 from dbtools.backends.query_syntax import with_lists
-from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
+from dbtools.backends.sqlite.queries.inspection import LIST_FORMS as SQLITE_LISTS
 from dbtools.errors import Refused
-from dbtools.sql import Parameter, scan
+from dbtools.schema.sql import Parameter, scan
 from tests.database.inspecting import inspected, lent, postgresql as postgresql, sqlite as sqlite, url as url
 
 

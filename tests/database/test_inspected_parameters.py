@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbtools.backends.sqlite.types import column_type
+from dbtools.backends.sqlite.schema.types import column_type
 from dbtools.errors import Refused
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.database.inspecting import (
     by_name,
     inspected,

@@ -13,13 +13,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.backends.port import Inspected
-from dbtools.backends.postgresql import inspection as postgresql_inspection
-from dbtools.backends.sqlite.files import location_of
-from dbtools.backends.sqlite.inspection import SqliteInspector
-from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
-from dbtools.catalog import Table
+from dbtools.backends.postgresql.queries import inspection as postgresql_inspection
+from dbtools.backends.sqlite.connection.files import location_of
+from dbtools.backends.sqlite.queries.inspection import SqliteInspector
+from dbtools.backends.sqlite.schema.syntax import lexis as sqlite_lexis
 from dbtools.errors import Refused
-from dbtools.sql import scan
+from dbtools.schema.catalog import Table
+from dbtools.schema.sql import scan
 from tests.database.inspecting import (
     SQLITE,
     describing,

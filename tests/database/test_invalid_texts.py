@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.files import UNHEX
+from dbtools.backends.sqlite.connection.files import UNHEX
 from dbtools.settings.sections import GrantSection
 from tests.database.role_callers import Caller, calling_as
 from tests.database.shop import BareSqlite, Serve, Shop, rows_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.uris import row_uri
+from dbtools.schema.uris import row_uri
 from tests.database.shop import Serve, Shop, literal, rows_of
 from tests.database.test_values import KIND, TYPES, examples
 from tests.database.test_values_sqlite import VALUES

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.logged_calls import Logged
 from tests.database.written_shop import Opens
 

@@ -8,10 +8,10 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql.names import SqlNames
-from dbtools.backends.postgresql.types import lexis, name_of, string_of
+from dbtools.backends.postgresql.queries.names import SqlNames
+from dbtools.backends.postgresql.schema.types import lexis, name_of, string_of
 from dbtools.errors import Refused
-from dbtools.sql import code_of
+from dbtools.schema.sql import code_of
 from tests.database.shop import Bare, open_bare
 
 ESCAPES = st.sampled_from(

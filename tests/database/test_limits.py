@@ -10,15 +10,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.backends.sqlite import runner as sqlite_runner
-from dbtools.backends.sqlite.connections import ConnectionLost, FileConnection, Search
-from dbtools.backends.sqlite.files import MATCHES, location_of
+from dbtools.answers.results import Answer
+from dbtools.backends.sqlite.connection.connections import ConnectionLost, FileConnection, Search
+from dbtools.backends.sqlite.connection.files import MATCHES, location_of
+from dbtools.backends.sqlite.reading import runner as sqlite_runner
 from dbtools.errors import CallError
-from dbtools.policy import Caller
-from dbtools.results import Answer
+from dbtools.policy.roles import Caller
 from dbtools.settings import LimitsSection
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES
-from dbtools.types import Operator
+from dbtools.values.types import Operator
 from tests.database.shop import Serve, Shop
 from tests.database.slow_tables import CONNECTIONS, DDL, ENDLESS, code_of, shops as shops
 

@@ -12,19 +12,19 @@ from typing import TypeVar
 import pytest
 
 from dbtools.backends import open_backend, url_of_file
-from dbtools.backends.plans import Plan
+from dbtools.backends.compiled import Plan
 from dbtools.backends.runs import Run, RunContext
-from dbtools.backends.sqlite.connections import SMALL_VALUE, FileConnection
-from dbtools.backends.sqlite.files import location_of
-from dbtools.backends.sqlite.runner import SqliteRunner
-from dbtools.catalog import Key, RowFilter, Selection, Table
-from dbtools.paths import Names, Paths
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.connection.connections import SMALL_VALUE, FileConnection
+from dbtools.backends.sqlite.connection.files import location_of
+from dbtools.backends.sqlite.reading.runner import SqliteRunner
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Key, RowFilter, Selection, Table
+from dbtools.schema.paths import Names, Paths
+from dbtools.schema.sql import Fragment
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
-from dbtools.sql import Fragment
-from dbtools.statement import Condition, Output, Select
-from dbtools.types import Operator
+from dbtools.statements.select import Condition, Output, Select
+from dbtools.values.types import Operator
 from tests.database.shop import Serve, Shop, rows_of
 
 DDL = """

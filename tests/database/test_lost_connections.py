@@ -7,10 +7,10 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql.types import lexis
+from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.errors import DatabaseUnavailable
-from dbtools.policy import Caller
-from dbtools.sql import scan
+from dbtools.policy.roles import Caller
+from dbtools.schema.sql import scan
 from tests.database.cutting_proxy import Cut, cutting_proxy
 from tests.database.shop import Serve, Shop, open_bare, open_shop, pool_of
 from tests.database.slow_tables import CONNECTIONS, DDL, code_of, shops as shops

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from dbtools import errors
-from dbtools.cells import REDACTED
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.cells import REDACTED
+from dbtools.values.types import Mask
 from tests.database.role_callers import KEY, KEYED, calling, calling_as, reading, shops as shops
 from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 

@@ -9,7 +9,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.port import Backend
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.arithmetic import install
-from dbtools.backends.sqlite.connections import Search
+from dbtools.backends.sqlite.connection.connections import Search
+from dbtools.backends.sqlite.connection.functions import install
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Operator
+from dbtools.values.types import Operator
 from tests.calls import statement_of
 from tests.database.role_callers import calling_as
 from tests.database.shop import ROLE, BareSqlite, Serve, Shop, Shops, rows_of

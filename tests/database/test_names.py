@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from dbtools.schema.uris import cell_uri, row_uri
 from dbtools.tools.get_row import GetRow
 from dbtools.tools.list_rows import ListRows
-from dbtools.uris import cell_uri, row_uri
 from tests.database.shop import ROLE, Serve, Shop, Shops, open_shops, quote, rows_of
 
 NAMES = (

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends import open_backend
-from dbtools.backends.plans import Plan
-from dbtools.backends.sqlite.runner import filtering_plan
-from dbtools.catalog import Column, ForeignKey, RowFilter, Table
-from dbtools.paths import PathColumn, Place, Relation
+from dbtools.backends.compiled import Plan
+from dbtools.backends.sqlite.reading.runner import filtering_plan
+from dbtools.expressions.terms import Function, Measure
+from dbtools.schema.catalog import Column, ForeignKey, RowFilter, Table
+from dbtools.schema.paths import PathColumn, Place, Relation
+from dbtools.schema.sql import Fragment, Parameter
 from dbtools.settings.sections import GrantSection
-from dbtools.sql import Fragment, Parameter
-from dbtools.statement import Condition, Match, Order, Output, QueryShape, Select, Shape
-from dbtools.terms import Function, Measure
-from dbtools.types import ColumnType, Family, Operator
+from dbtools.statements.select import Condition, Match, Order, Output, QueryShape, Select, Shape
+from dbtools.values.types import ColumnType, Family, Operator
 from tests.database.query_shop import ServeQueries
 from tests.database.role_callers import calling_as
 from tests.database.shop import Serve, quote, rows_of

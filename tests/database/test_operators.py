@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dbtools.backends.sources import LONG
-from dbtools.backends.sqlite.connections import PIECE
-from dbtools.types import Operator
+from dbtools.backends.compile.sources import LONG
+from dbtools.backends.sqlite.connection.connections import PIECE
+from dbtools.values.types import Operator
 from tests.database.shop import DIALECTS, Serve, Shop, Shops, literal, open_shops
 
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dbtools.cells import masked_rows
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask, masked_type
+from dbtools.values.cells import masked_rows
+from dbtools.values.types import Mask, masked_type
 from tests.database.role_callers import KEY, calling_as
 from tests.database.shop import Serve, Shop, Shops, open_shops
 

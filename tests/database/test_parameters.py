@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
 from dbtools.backends import open_backend
-from dbtools.sql import Fragment, Lexis, SqlError, scan, tokenize
+from dbtools.schema.sql import Fragment, Lexis, SqlError, scan, tokenize
 from tests.postgresql_server import PostgresqlServer
 
 URLS = {"sqlite": "sqlite:///a", "postgresql": "postgresql://"}

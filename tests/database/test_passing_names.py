@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from tests.database.cutting_proxy import Cutting, cutting_proxy
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.database.shop import BarePostgresql, open_bare

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.terms import Function
+from dbtools.expressions.terms import Function
 from tests.database.python_aggregates import (
     KINDS,
     TEXT,

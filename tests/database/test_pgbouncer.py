@@ -14,7 +14,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools import errors
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from tests.database.pgbouncer import SHARED, SPREAD, find_pgbouncer, pgbouncer
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.database.shop import BarePostgresql, open_bare, rows_of

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.pipeline import (
+from dbtools.backends.postgresql.connection.connections import connect, end
+from dbtools.backends.postgresql.connection.pipeline import (
     END_TIMEOUT,
     STATEMENTS,
     ServerConnection,

@@ -10,7 +10,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from tests.database.shop import Shop, open_shop, rows_of

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.backends.postgresql.changes import Control
-from dbtools.backends.postgresql.connections import connect, end, prepare
-from dbtools.backends.postgresql.pipeline import rolled_back
+from dbtools.backends.postgresql.connection.connections import connect, end, prepare
+from dbtools.backends.postgresql.connection.pipeline import rolled_back
+from dbtools.backends.postgresql.schema.changes import Control
 from dbtools.errors import DatabaseUnavailable
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings, load
 from tests.database.pgbouncer import SHARED, pgbouncer

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from dbtools.catalog import ForeignKey, Selection
+from dbtools.schema.catalog import ForeignKey, Selection
 from tests.database.postgresql_catalog import catalog_of, connected, foreign_key, table_of
 
 TARGETS = """

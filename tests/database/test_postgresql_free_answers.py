@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbtools.cells import masked
 from dbtools.errors import SqlRefused
-from dbtools.types import Mask
+from dbtools.values.cells import masked
+from dbtools.values.types import Mask
 from tests.database.postgresql_free_shop import FreeShop, shop as shop
 from tests.postgresql_server import execute
 

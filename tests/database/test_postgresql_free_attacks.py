@@ -9,13 +9,13 @@ from pathlib import Path
 import asyncpg
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.guarded import guarded_of
-from dbtools.backends.postgresql.guarding import scope_of
-from dbtools.backends.postgresql.lens import lenses
-from dbtools.backends.postgresql.vocabulary import read_vocabulary
+from dbtools.backends.postgresql.run_sql.guard import guard
+from dbtools.backends.postgresql.run_sql.guarded import guarded_of
+from dbtools.backends.postgresql.run_sql.guarding import scope_of
+from dbtools.backends.postgresql.run_sql.lens import lenses
+from dbtools.backends.postgresql.schema.vocabulary import read_vocabulary
 from dbtools.errors import SqlRefused
-from dbtools.policy import FunctionRules
+from dbtools.policy.roles import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, shop as shop, twin as twin
 from tests.database.twins import assert_shows_nothing, has_canary
 from tests.postgresql_server import PostgresqlServer

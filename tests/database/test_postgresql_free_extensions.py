@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.policy import Grant, Role, Rule, restrict
+from dbtools.policy.roles import Grant, Role, Rule, restrict
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 

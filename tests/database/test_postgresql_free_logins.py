@@ -11,10 +11,10 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.free import PostgresqlFreeRunner
-from dbtools.catalog import Selection
+from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
 from dbtools.errors import SqlRefused
-from dbtools.policy import FunctionRules
+from dbtools.policy.roles import FunctionRules
+from dbtools.schema.catalog import Selection
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop
 from tests.postgresql_server import PostgresqlServer, execute
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.catalog import Catalog
-from dbtools.policy import FunctionRules, Grant, Role, Rule, restrict
+from dbtools.policy.roles import FunctionRules, Grant, Role, Rule, restrict
+from dbtools.schema.catalog import Catalog
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer, execute
 

@@ -14,13 +14,13 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.backends.postgresql.guarding import Guards
-from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.backends.postgresql.run_sql.guarding import Guards
+from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.runs import FreeRun
-from dbtools.backends.sqlite.refusals import readable
-from dbtools.backends.sqlite.syntax import names_in
+from dbtools.backends.sqlite.run_sql.refusals import readable
+from dbtools.backends.sqlite.schema.syntax import names_in
 from dbtools.errors import CallError, SqlRefused
-from dbtools.policy import FunctionRules
+from dbtools.policy.roles import FunctionRules
 from dbtools.tools.run_sql import LONGEST_SQL
 from tests.database.postgresql_free_shop import FreeShop, shop as shop
 

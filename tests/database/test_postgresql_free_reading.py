@@ -5,13 +5,13 @@ import re
 import asyncpg
 from sqlglot import exp
 
-from dbtools.backends.postgresql.casts import Casts
-from dbtools.backends.postgresql.guard import guard
-from dbtools.backends.postgresql.guarding import scope_of
-from dbtools.backends.postgresql.parsing import Tree, spelled
-from dbtools.backends.postgresql.vocabulary import Vocabulary, read_vocabulary
+from dbtools.backends.postgresql.run_sql.casts import Casts
+from dbtools.backends.postgresql.run_sql.guard import guard
+from dbtools.backends.postgresql.run_sql.guarding import scope_of
+from dbtools.backends.postgresql.run_sql.parsing import Tree, spelled
+from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
-from dbtools.policy import FunctionRules
+from dbtools.policy.roles import FunctionRules
 from tests.database.postgresql_free_shop import FreeShop, shop as shop
 from tests.database.test_postgresql_free_attacks import ATTACKS
 from tests.database.test_postgresql_free_queries import QUERIES

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.guard import PRECEDING
+from dbtools.backends.postgresql.run_sql.guard import PRECEDING
 from dbtools.errors import DbtoolsError
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.database.shop import open_bare

@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.free import SLOW_FOR, PostgresqlFreeRunner
-from dbtools.backends.postgresql.guarded import Guarded
-from dbtools.backends.postgresql.guarding import Guards
-from dbtools.backends.postgresql.parsing import spelled
-from dbtools.cells import Cut
+from dbtools.backends.postgresql.run_sql.guarded import Guarded
+from dbtools.backends.postgresql.run_sql.guarding import Guards
+from dbtools.backends.postgresql.run_sql.parsing import spelled
+from dbtools.backends.postgresql.run_sql.runner import SLOW_FOR, PostgresqlFreeRunner
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
+from dbtools.values.cells import Cut
 from tests.conftest import Clock
 from tests.database.poolers import proxy
 from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop

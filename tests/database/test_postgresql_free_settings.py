@@ -6,10 +6,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql.types import lexis
-from dbtools.catalog import RowFilter
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.sql import scan
+from dbtools.backends.postgresql.schema.types import lexis
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.schema.catalog import RowFilter
+from dbtools.schema.sql import scan
 from tests.database.postgresql_free_shop import FreeShop, shop
 
 __all__ = ["shop"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.catalog import Column, Key, Table, TableKind
+from dbtools.schema.catalog import Column, Key, Table, TableKind
 from tests.database.postgresql_catalog import BIGINT, DATE, INTEGER, TEXT, array, catalog_of, table_of
 from tests.postgresql_server import PostgresqlServer
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dbtools.catalog import Column, Key
-from dbtools.types import ColumnType, Family
+from dbtools.schema.catalog import Column, Key
+from dbtools.values.types import ColumnType, Family
 from tests.database.postgresql_catalog import NO_MORE, catalog_of, foreign_key, incomparable
 from tests.database.postgresql_readers import ALL_KINDS, catalog_of_role, columns_of, reader as reader
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from dbtools import errors
-from dbtools.backends.postgresql.connections import check_version
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.backends.postgresql.connection.connections import check_version
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
 from tests.database.postgresql_catalog import (
     DATE,
     INTEGER,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from dbtools.catalog import Column, Key
-from dbtools.types import ColumnType, Family
+from dbtools.schema.catalog import Column, Key
+from dbtools.values.types import ColumnType, Family
 from tests.database.postgresql_catalog import (
     BIGINT,
     DATE,

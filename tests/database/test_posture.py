@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.backends.postgresql.introspection import NAMES_PER_SENTENCE
-from dbtools.catalog import Catalog, Selection
+from dbtools.backends.postgresql.schema.introspection import NAMES_PER_SENTENCE
+from dbtools.schema.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
 from dbtools.settings import Settings, load

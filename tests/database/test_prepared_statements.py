@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dbtools.backends.postgresql.pipeline import MOST_PREPARED, STATEMENTS
+from dbtools.backends.postgresql.connection.pipeline import MOST_PREPARED, STATEMENTS
 from tests.database.shop import Serve, Shop, pool_of
 
 DDL = "create table item (id integer primary key, price numeric); insert into item values (1, 2);"

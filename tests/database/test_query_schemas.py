@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.types import PARAMETERS
+from dbtools.values.types import PARAMETERS
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
 from tests.unit.permitted_queries import FAMILIES
 from tests.unit.test_query_tools import VALID

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.files import secure
-from dbtools.backends.sqlite.syntax import with_names
+from dbtools.backends.sqlite.connection.files import secure
+from dbtools.backends.sqlite.schema.syntax import with_names
 from tests.database.query_shop import QueryShop, ServeQueries
 from tests.database.shop import Serve, quote
 

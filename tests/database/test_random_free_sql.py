@@ -11,9 +11,9 @@ from random import Random
 
 from hypothesis import Phase, given, settings, strategies as st
 
-from dbtools.backends.sqlite.worker import Refusal, Sandbox
+from dbtools.backends.sqlite.run_sql.worker import Refusal, Sandbox
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.free_clinic import open_sandbox, run_in
 
 TABLES = ("t", "u", "v", "w")

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools import errors, policy
+from dbtools import errors
+from dbtools.policy import roles as policy
 from tests.database.keyed_writes import keeping, table_of
 from tests.database.role_callers import ROLE, Caller
 from tests.database.sharing import Shelf

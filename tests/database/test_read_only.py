@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dbtools.backends.plans import Plan
+from dbtools.backends.compiled import Plan
 from dbtools.backends.runs import Run, RunContext
-from dbtools.catalog import Table
 from dbtools.errors import CallError
-from dbtools.statement import Select
+from dbtools.schema.catalog import Table
+from dbtools.statements.select import Select
 from tests.database.shop import Serve, Shop, Shops, open_shops
 from tests.unit.shop import plan_of
 
@@ -163,7 +163,7 @@ import os, sys
 import anyio
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.errors import DbtoolsError
 
 async def show(url):
@@ -221,7 +221,7 @@ from pathlib import Path
 
 import anyio
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.files import location_of
+from dbtools.backends.sqlite.connection.files import location_of
 from dbtools.errors import DatabaseUnavailable
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_served
 from dbtools.settings import DatabaseSection, Settings
 from tests.database.shop import Serve

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.query_shop import ServeQueries
 from tests.database.referring_tables import CONFIGURED, DDL, TABLES, problems_of, sections
 from tests.database.role_callers import Grants, calling, calling_as, listing_tools

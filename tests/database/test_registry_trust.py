@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.alembic import upgrade
-from dbtools.backends.postgresql.runner import open_engine
+from dbtools.backends.postgresql.reading.runner import open_engine
 from dbtools.records.registry import add, read_entries
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.command_line import run

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dbtools import errors
+from dbtools.schema.uris import ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection, RoleSection
-from dbtools.uris import ROW_TEMPLATE
 from tests.database.role_callers import (
     COUNT,
     FILTER,

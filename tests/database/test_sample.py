@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import settings_of
 from dbtools.tools.definition import ToolGroup

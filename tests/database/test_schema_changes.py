@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql import inspection
-from dbtools.backends.postgresql.changes import Control, fingerprint
-from dbtools.backends.postgresql.connections import connect
+from dbtools.backends.postgresql.connection.connections import connect
+from dbtools.backends.postgresql.queries import inspection
+from dbtools.backends.postgresql.schema.changes import Control, fingerprint
 from dbtools.errors import Refused
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Serve, Shop
 from tests.postgresql_server import PostgresqlServer

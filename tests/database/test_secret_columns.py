@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from dbtools.cells import REDACTED
 from dbtools.errors import CallError
+from dbtools.schema.uris import ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection, TableSection
-from dbtools.types import Mask
-from dbtools.uris import ROW_TEMPLATE
+from dbtools.values.cells import REDACTED
+from dbtools.values.types import Mask
 from tests.database.role_callers import Grants, calling, calling_as, completing, listing_tools, reading
 from tests.database.shop import Serve, Shop, Shops, open_shops, rows_of
 

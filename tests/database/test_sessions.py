@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.policy import Caller
-from dbtools.results import Answer
+from dbtools.answers.results import Answer
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load

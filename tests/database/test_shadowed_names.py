@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.dialect import SYNTAX
-from dbtools.backends.postgresql.types import lexis
-from dbtools.catalog import Column, Table
+from dbtools.backends.postgresql.reading.dialect import SYNTAX
+from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.errors import DbtoolsError
-from dbtools.sql import TokenKind, code_of
-from dbtools.terms import buckets_of, functions_of
-from dbtools.types import Operator
+from dbtools.expressions.terms import buckets_of, functions_of
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.sql import TokenKind, code_of
+from dbtools.values.types import Operator
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.postgresql_server import PostgresqlServer
 

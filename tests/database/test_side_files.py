@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from dbtools.policy import Caller
-from dbtools.results import Answer
+from dbtools.answers.results import Answer
+from dbtools.policy.roles import Caller
 from dbtools.service.checking import check
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings

@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 import sqlalchemy as sa
 
-from dbtools.backends.sqlite.arithmetic import install
-from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.moments import spelled
-from dbtools.dates import utc
-from dbtools.types import Family
+from dbtools.backends.sqlite.connection.functions import install
+from dbtools.backends.sqlite.reading.grammar import SqliteGrammar
+from dbtools.backends.sqlite.reading.moments import spelled
+from dbtools.values.dates import utc
+from dbtools.values.types import Family
 
 SPELLED = [
     "".join(parts)

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from dbtools.catalog import ForeignKey
+from dbtools.schema.catalog import ForeignKey
 from tests.database.sqlite_catalog import connection as connection, read_table
 
 

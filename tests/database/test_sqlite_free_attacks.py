@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from dbtools.backends.sqlite.refusals import RULES, readable
+from dbtools.backends.sqlite.run_sql.refusals import RULES, readable
 from dbtools.errors import SqlRefused
 from tests.database.free_attacks import BEFORE, CHANGES, PLACES, attacks
 from tests.database.free_clinic import POOR, RICH

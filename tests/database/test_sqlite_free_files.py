@@ -11,10 +11,10 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends import processes
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.explanation import explain
 from dbtools.settings.sections import FunctionsSection, GrantSection, RoleSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.free_serving import DDL, path as path, serving
 
 TABLES_OF_FILTERS = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbtools import errors
-from dbtools.cells import json_of, plain
+from dbtools.values.cells import json_of, plain
 from tests.database.free_clinic import POOR, RICH
 from tests.database.role_callers import NORTH, Caller, calling_as
 from tests.database.shop import Serve

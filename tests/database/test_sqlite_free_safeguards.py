@@ -7,7 +7,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from dbtools.backends.sqlite.worker import Refusal, Sandbox
+from dbtools.backends.sqlite.run_sql.worker import Refusal, Sandbox
 from dbtools.settings.sections import GrantSection
 from tests.database.free_attacks import COLUMN_FORMS, OPENING, TABLES
 from tests.database.free_clinic import GRANTS, RICH, SCHEMA, SEEN, open_sandbox, run_in

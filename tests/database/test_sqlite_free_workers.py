@@ -17,9 +17,9 @@ from dbtools import errors
 from dbtools.backends import answering, processes
 from dbtools.backends.processes import LOST, Worker, WorkerPool
 from dbtools.backends.runs import FreeRun, RunContext
-from dbtools.backends.sqlite import free
-from dbtools.backends.sqlite.syntax import names_in
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.run_sql import runner as free
+from dbtools.backends.sqlite.schema.syntax import names_in
+from dbtools.policy.roles import Caller
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
 from tests.conftest import Clock
 from tests.database.free_serving import Roles, path as path, serving

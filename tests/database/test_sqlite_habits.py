@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends import url_of_file
-from dbtools.backends.sqlite.files import connect, location_of
+from dbtools.backends.sqlite.connection.files import connect, location_of
 from dbtools.errors import TimedOut, UnknownTool
 from dbtools.settings import LimitsSection
 from tests.database.shop import Serve, rows_of

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind, TextIndex
+from dbtools.backends.sqlite.schema.syntax import lexis
+from dbtools.backends.sqlite.schema.types import column_type
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind, TextIndex
 from tests.database.sqlite_catalog import (
     ANY,
     INTEGER,

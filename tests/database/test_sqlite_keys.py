@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from dbtools.backends.sqlite.types import column_type
-from dbtools.catalog import Column, Key, Table
+from dbtools.backends.sqlite.schema.types import column_type
+from dbtools.schema.catalog import Column, Key, Table
 from tests.database.sqlite_catalog import ANY, INTEGER, TEXT, connection as connection, read_table
 
 

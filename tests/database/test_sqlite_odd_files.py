@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.files import secure
-from dbtools.backends.sqlite.introspection import LONGEST_NAME, read_catalog
-from dbtools.catalog import Column, Selection
+from dbtools.backends.sqlite.connection.files import secure
+from dbtools.backends.sqlite.schema.introspection import LONGEST_NAME, read_catalog
+from dbtools.schema.catalog import Column, Selection
 from tests.database.sqlite_catalog import TEXT, connection as connection, names, read
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.backends.pool import IDLE
-from dbtools.backends.postgresql.changes import fingerprint
-from dbtools.catalog import Selection, Table, Writes
+from dbtools.backends.postgresql.schema.changes import fingerprint
 from dbtools.errors import Refused
+from dbtools.schema.catalog import Selection, Table, Writes
+from dbtools.schema.sql import scan
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
-from dbtools.sql import scan
 from tests.conftest import Clock, OpenDatabase
 from tests.database.poolers import proxy
 

@@ -13,10 +13,10 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.runs import Run, RunContext
 from dbtools.errors import DbtoolsError, SchemaChanged
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings, load
-from dbtools.statement import Output, Select
+from dbtools.statements.select import Output, Select
 from tests.database.poolers import Swapping, swapping_proxy
 from tests.database.shop import Serve, Shop, open_shop, pool_of, rows_of
 from tests.database.transaction_views import PATIENCE, url as url

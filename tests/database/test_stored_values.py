@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.backends.postgresql.grammar import PostgresqlGrammar
-from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Grammar
-from dbtools.backends.sqlite.grammar import SqliteGrammar
+from dbtools.backends.compile.selects import compile_select
+from dbtools.backends.compile.sources import Grammar
+from dbtools.backends.postgresql.reading.grammar import PostgresqlGrammar
+from dbtools.backends.sqlite.reading.grammar import SqliteGrammar
 from dbtools.settings.sections import GrantSection
-from dbtools.statement import Order, Output, Select
-from dbtools.types import Mask
+from dbtools.statements.select import Order, Output, Select
+from dbtools.values.types import Mask
 from tests.database.role_callers import Grants, calling, calling_as
 from tests.database.shop import DIALECTS, Serve, Shop, Shops, literal, open_shops
 from tests.unit.shop import column, table

@@ -11,18 +11,18 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
 from dbtools.backends import BACKENDS
+from dbtools.backends.compile.selects import compile_select
+from dbtools.backends.compile.sources import Element, placing
 from dbtools.backends.port import temporary_refusal
-from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Element, placing
-from dbtools.catalog import Column, Table
 from dbtools.errors import CallError, DatabaseUnavailable
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.sql import Fragment
 from dbtools.service.checking import check
 from dbtools.service.explanation import explain
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
-from dbtools.sql import Fragment
-from dbtools.statement import Order, Output, Select
+from dbtools.statements.select import Order, Output, Select
 from tests.database.duckdb_backend import DuckdbInspector, Grammar, type_of
 
 DDL = """

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from dbtools.errors import BadArgument, BadOperator, BadValue, CallError
-from dbtools.types import Operator
+from dbtools.values.types import Operator
 from tests.database.shop import Serve, Shop
 from tests.database.test_values import KINDS, TYPES
 from tests.database.test_values_sqlite import DECLARED

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.postgresql.changes import CHANNEL
+from dbtools.backends.postgresql.schema.changes import CHANNEL
 from dbtools.errors import DbtoolsError
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import LimitsSection, load
 from tests.database.shop import Shop, open_shop, pool_of, rows_of

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from dbtools import errors
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from tests.database.cages import open_cage
 from tests.database.role_callers import Ask, calling, completing, listing_tools, reading
 from tests.database.shop import Serve

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends.refusals import Cause
-from dbtools.backends.sqlite.writer import refusal
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.writing.writer import refusal
+from dbtools.policy.roles import Caller
 from dbtools.service.checking import check
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dbtools.catalog import Selection
-from dbtools.policy import Role, restrict
+from dbtools.policy.roles import Role, restrict
+from dbtools.schema.catalog import Selection
 from tests.database.role_callers import Grants, calling, calling_as
 from tests.database.shop import Serve, Shop, catalog_of
 

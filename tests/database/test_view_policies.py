@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import NORTH, Caller, Grants, calling, calling_as
 from tests.database.shop import Serve, Shop
 from tests.database.viewed_tables import DERIVED, VIEWS, shops as shops

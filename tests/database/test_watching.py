@@ -19,9 +19,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify, upgrade
 from dbtools.backends import open_backend
-from dbtools.backends.postgresql.changes import listen
-from dbtools.catalog import Selection
+from dbtools.backends.postgresql.schema.changes import listen
 from dbtools.records.registry import add
+from dbtools.schema.catalog import Selection
 from dbtools.service.serving import Observed, Poll, Served, Watch, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings

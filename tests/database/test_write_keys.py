@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dbtools import errors, policy
+from dbtools import errors
+from dbtools.policy import roles as policy
 from dbtools.settings.sections import RoleSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.keyed_writes import (
     CALLERS,
     UPDATE,

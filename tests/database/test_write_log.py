@@ -8,7 +8,7 @@ import pytest
 
 from dbtools.alembic import upgrade
 from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.logged_calls import Logged
 from tests.database.role_callers import Grants
 from tests.database.written_shop import DDL, GRANTS, ORDERS, Opens, stored

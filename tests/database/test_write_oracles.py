@@ -9,7 +9,7 @@ import pytest
 from dbtools import errors
 from dbtools.alembic import upgrade
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import Caller
 from tests.database.shop import Serve, Shop
 from tests.database.written_shop import Opens, refused, stored

@@ -10,7 +10,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends.pool import IDLE
-from dbtools.backends.postgresql import writer as postgresql_writer
+from dbtools.backends.postgresql.writing import writer as postgresql_writer
 from dbtools.settings.sections import GrantSection
 from tests.conftest import Clock
 from tests.database.role_callers import Caller

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from dbtools.settings.sections import GrantSection
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.database.role_callers import Ask, Outcome, calling, calling_as, listing_tools
 from tests.database.shop import Serve
 from tests.database.twins import Side, Twins, assert_shows_nothing, open_twins

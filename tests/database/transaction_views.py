@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from dbtools.backends.postgresql.changes import CHANNEL
+from dbtools.backends.postgresql.schema.changes import CHANNEL
 from tests.postgresql_server import PostgresqlServer
 
 PATIENCE = 20  #: seconds

@@ -8,13 +8,13 @@ from typing import cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
-from dbtools.server.endpoint import Endpoint
-from dbtools.server.exchange import Notifications
-from dbtools.server.identity import Identity
-from dbtools.server.protocol import Server
+from dbtools.server.http.endpoint import Endpoint
+from dbtools.server.http.identity import Identity
+from dbtools.server.mcp.exchange import Notifications
+from dbtools.server.mcp.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
 from tests.oracle.exchanges import Side

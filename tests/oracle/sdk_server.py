@@ -36,13 +36,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp
 
 from dbtools import __version__, errors
-from dbtools.cells import visible
-from dbtools.policy import Caller
-from dbtools.results import Answer, Media
+from dbtools.answers.results import Answer, Media
+from dbtools.policy.roles import Caller
+from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.tools.definition import ListChange, tool_content
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.values.cells import visible
 from tests.oracle.exchanges import Side
 
 PAGE = 200  #: tools

@@ -9,13 +9,13 @@ from typing import Any
 
 import anyio
 
-from dbtools.catalog import Catalog
-from dbtools.policy import Caller, Role
-from dbtools.results import ResultSet
+from dbtools.answers.results import ResultSet
+from dbtools.policy.roles import Caller, Role
+from dbtools.schema.catalog import Catalog
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Statement
+from dbtools.statements.select import Statement
 from tests.oracle.exchanges import Side
 from tests.oracle.live import PATIENCE
 from tests.oracle.ours import open_our_side

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 
 import anyio
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
-from dbtools.server.exchange import Notifications
-from dbtools.server.protocol import Server
+from dbtools.server.mcp.exchange import Notifications
+from dbtools.server.mcp.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
 from tests.oracle.validation import validate

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.settings.sections import GrantSection, RoleSection

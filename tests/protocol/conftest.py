@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.answers.styles import Surface
 from dbtools.backends import url_of_file
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
-from dbtools.styles import Surface
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import VERSIONS, Client, Serving, build_server, connect
 from tests.protocol.confirmed_things import DDL as THINGS

@@ -10,10 +10,10 @@ from unittest.mock import create_autospec
 
 import uvicorn
 
-from dbtools.policy import Caller
-from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import HttpApp, ListenAddress, Startup, config_of
-from dbtools.server.protocol import Handler
+from dbtools.policy.roles import Caller
+from dbtools.server.http.app import HttpApp, ListenAddress, Startup, config_of
+from dbtools.server.http.endpoint import Endpoint
+from dbtools.server.mcp.protocol import Handler
 from dbtools.server.running import Reporter, RunningServer
 from dbtools.settings import Settings
 from dbtools.settings.sections import ServerSection

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 
-from dbtools.server.exchange import Exchange
+from dbtools.server.mcp.exchange import Exchange
 from dbtools.server.messages import Code, Json, ProtocolError
 from tests.protocol.client import MODERN, PATIENCE, Message, Serving, connect
 from tests.protocol.http_application import http_application

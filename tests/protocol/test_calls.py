@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from tests.protocol.client import Client, Message, build_server, connect
 from tests.protocol.conftest import LONG_TEXT, PDF, PNG, WAV, settings_for

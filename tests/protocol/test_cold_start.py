@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Timer
 
-from dbtools.server.identity import hash_of, new_token
+from dbtools.server.http.identity import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
@@ -32,8 +32,8 @@ import sys
 from pathlib import Path
 import anyio
 from dbtools.cli import main
-from dbtools.policy import Caller
-from dbtools.server.identity import Identity
+from dbtools.policy.roles import Caller
+from dbtools.server.http.identity import Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 
@@ -119,7 +119,7 @@ def test_tokens_of_ours_need_no_library_for_signed_ones(path: Path, tmp_path: Pa
 
 
 def test_server_over_http_needs_no_library_for_signed_tokens() -> None:
-    imported = _modules("import sys, dbtools.server.http; print(*sys.modules)")
+    imported = _modules("import sys, dbtools.server.http.app; print(*sys.modules)")
 
     assert imported & {"jwt", "cryptography"} == set()
 

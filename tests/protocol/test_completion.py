@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from tests.protocol.client import MODERN, Client, Serving, build_server, connect
 from tests.protocol.conftest import settings_for

@@ -12,16 +12,16 @@ import httpx2
 import pytest
 
 from dbtools import errors
-from dbtools.policy import Caller
+from dbtools.answers.results import Answer, Pending
+from dbtools.policy.roles import Caller
 from dbtools.records import AuditEntry, AuditLog
-from dbtools.results import Answer, Pending
 from dbtools.server.calls import Calls, Limiter
-from dbtools.server.confirming import ask_and_call
-from dbtools.server.exchange import Exchange
-from dbtools.server.kernel import Peer
+from dbtools.server.mcp.confirming import ask_and_call
+from dbtools.server.mcp.exchange import Exchange
+from dbtools.server.mcp.kernel import Peer
+from dbtools.server.mcp.versions import V2025_11_25
 from dbtools.server.messages import Json
 from dbtools.server.running import Reporter, open_server
-from dbtools.server.versions import V2025_11_25
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
 from dbtools.service.transactions import Confirmation

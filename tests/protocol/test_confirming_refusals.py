@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.server.running import Reporter, open_server
 from dbtools.settings.sections import ServerSection
 from tests.protocol.changing import HANDSHAKE, Changing

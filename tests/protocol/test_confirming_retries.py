@@ -6,7 +6,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.server.running import Reporter, open_server
 from tests.protocol.changing import Changing
 from tests.protocol.client import Client, Serving

@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server import http
-from dbtools.server.connections import LONGEST_HEAD, MOST_FIELDS, BoundedProtocol
+from dbtools.server.http import app as http
+from dbtools.server.http.connections import LONGEST_HEAD, MOST_FIELDS, BoundedProtocol
 from tests.conftest import Clock
 from tests.protocol.client import PATIENCE
 

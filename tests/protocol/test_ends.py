@@ -10,9 +10,9 @@ import anyio
 import httpx2
 import pytest
 
-from dbtools.policy import Caller
-from dbtools.server.endpoint import SESSION_TIMEOUT
-from dbtools.server.exchange import TOOLS, Exchange, Notifications
+from dbtools.policy.roles import Caller
+from dbtools.server.http.endpoint import SESSION_TIMEOUT
+from dbtools.server.mcp.exchange import TOOLS, Exchange, Notifications
 from dbtools.server.messages import Json
 from dbtools.service.serving import open_toolbox
 from dbtools.settings.sections import ServerSection

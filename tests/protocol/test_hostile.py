@@ -14,7 +14,7 @@ import httpx2
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.server.identity import hash_of, new_token
+from dbtools.server.http.identity import hash_of, new_token
 from tests.conftest import OpenDatabase
 from tests.processes import FRESH
 from tests.protocol.client import PATIENCE

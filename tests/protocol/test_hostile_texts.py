@@ -12,8 +12,8 @@ import anyio
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.server.identity import hash_of, new_token
-from dbtools.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEME
+from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEME
+from dbtools.server.http.identity import hash_of, new_token
 from tests.processes import FRESH
 from tests.protocol.client import PATIENCE
 from tests.protocol.http_server import HttpServer, http_server, modern, open_session, posted

@@ -10,7 +10,13 @@ import anyio
 import pytest
 from mcp import Client
 
-from dbtools.server.requests import BODY_TIMEOUT, HttpError, RequestMiddleware, is_too_complex, read_message
+from dbtools.server.http.requests import (
+    BODY_TIMEOUT,
+    HttpError,
+    RequestMiddleware,
+    is_too_complex,
+    read_message,
+)
 from dbtools.settings.sections import ServerSection
 from tests.conftest import Clock
 from tests.protocol.client import MODERN, PATIENCE

@@ -10,8 +10,8 @@ import anyio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dbtools.policy import Caller
-from dbtools.server.identity import Identity, Rejection, hash_of, new_token
+from dbtools.policy.roles import Caller
+from dbtools.server.http.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE

@@ -8,8 +8,8 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from dbtools.policy import Caller
-from dbtools.server.http import HttpApp, ListenAddress, Startup
+from dbtools.policy.roles import Caller
+from dbtools.server.http.app import HttpApp, ListenAddress, Startup
 from dbtools.server.running import Reporter
 from dbtools.settings import DatabaseSection, Settings
 from tests.processes import FRESH

@@ -14,8 +14,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from dbtools.errors import DbtoolsError, Denied
-from dbtools.policy import Caller
-from dbtools.server.identity import Identity, Rejection, hash_of, new_token
+from dbtools.policy.roles import Caller
+from dbtools.server.http.identity import Identity, Rejection, hash_of, new_token
 from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
 from tests.conftest import Clock

@@ -6,15 +6,15 @@ from typing import cast
 
 import pytest
 
-from dbtools.catalog import Catalog, Column, Key, Table
+from dbtools.answers.results import ResultSet
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
-from dbtools.policy import Caller, Role
-from dbtools.results import ResultSet
+from dbtools.policy.roles import Caller, Role
+from dbtools.schema.catalog import Catalog, Column, Key, Table
 from dbtools.service.execution import Execution
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Statement
-from dbtools.types import ColumnType, Family
+from dbtools.statements.select import Statement
+from dbtools.values.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Message, build_server, connect
 from tests.unit.shop import resolving
 from tests.unit.stub_database import Unchanging

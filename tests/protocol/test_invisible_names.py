@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dbtools.cells import INVISIBLE
-from dbtools.policy import Caller
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
+from dbtools.values.cells import INVISIBLE
 from tests.protocol.client import VERSIONS, Serving, build_server, connect
 from tests.protocol.conftest import settings_for
 

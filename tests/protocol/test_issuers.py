@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.policy import Caller
-from dbtools.server.identity import Identity
+from dbtools.policy.roles import Caller
+from dbtools.server.http.identity import Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.pages import blocks_of

@@ -6,9 +6,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from dbtools.policy import Caller
+from dbtools.answers.styles import Surface
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
-from dbtools.styles import Surface
 from tests.protocol.client import MODERN, VERSIONS, Client, Serving, build_server, connect
 from tests.protocol.conftest import settings_for
 

@@ -9,8 +9,8 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.sqlite.runner import CONNECTIONS
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.reading.runner import CONNECTIONS
+from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import (

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.policy import Caller
-from dbtools.server.exchange import Notifications
+from dbtools.policy.roles import Caller
+from dbtools.server.mcp.exchange import Notifications
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.protocol.changed_schemas import changing as changing, columns_in, dialect as dialect

@@ -15,7 +15,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.backends import url_of_file
-from dbtools.policy import Caller, Limits
+from dbtools.policy.roles import Caller, Limits
 from dbtools.records import AuditLog
 from dbtools.server.calls import STORAGE_TIMEOUT, Calls, Limiter, MovingWindows
 from dbtools.server.messages import Code

@@ -10,14 +10,14 @@ from unittest.mock import create_autospec
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite.connections import FileConnection
-from dbtools.policy import Caller
+from dbtools.backends.sqlite.connection.connections import FileConnection
+from dbtools.policy.roles import Caller
 from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
-from dbtools.server.kernel import Peer, Session
+from dbtools.server.mcp.kernel import Peer, Session
+from dbtools.server.mcp.protocol import Server
+from dbtools.server.mcp.versions import LATEST_HANDSHAKE
 from dbtools.server.messages import Code, Request
-from dbtools.server.protocol import Server
-from dbtools.server.versions import LATEST_HANDSHAKE
 from dbtools.service.serving import open_served, open_toolbox
 from dbtools.settings import Settings
 from dbtools.settings.files import load

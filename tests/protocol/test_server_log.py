@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server.requests import MOST_KINDS, REASON, RequestMiddleware
+from dbtools.server.http.requests import MOST_KINDS, REASON, RequestMiddleware
 from dbtools.server.running import JsonFormatter, begin_log
 from dbtools.settings.sections import LogSection, ServerSection
 from dbtools.telemetry import REQUEST

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dbtools.policy import Caller
-from dbtools.server.exchange import Notifications
+from dbtools.policy.roles import Caller
+from dbtools.server.mcp.exchange import Notifications
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from tests.protocol.client import Message, build_server, connect

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.syntax import lexis
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Source
-from dbtools.policy import Role
+from dbtools.policy.roles import Role
 from dbtools.settings import load
 
 HEAD = '[database]\nurl = "shop.db"\n'  #: two lines

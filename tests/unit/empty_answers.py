@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dbtools.catalog import ForeignKey, Key
-from dbtools.results import Answer, ResultSet
-from dbtools.statement import Statement
+from dbtools.answers.results import Answer, ResultSet
+from dbtools.schema.catalog import ForeignKey, Key
+from dbtools.statements.select import Statement
 from dbtools.tools.calls import Call
 from dbtools.tools.definition import Toolset
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.calls import read_call, result
 from tests.unit.shop import ID, column, table, tools
 

@@ -1,8 +1,8 @@
 """Roles for tests, and what they see of a catalog."""
 
-from dbtools.catalog import Catalog, RowFilter, Table
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.sql import Fragment, Parameter
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.schema.catalog import Catalog, RowFilter, Table
+from dbtools.schema.sql import Fragment, Parameter
 from tests.unit.shop import SHOP
 
 FILTER = RowFilter(condition=Fragment(pieces=("id = ", Parameter("claims.tenant"))))

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 
-from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.catalog import Column
+from dbtools.backends.sqlite.schema import syntax as sqlite
 from dbtools.queries import Permitted, read_queries
-from dbtools.statement import Statement
+from dbtools.schema.catalog import Column
+from dbtools.statements.select import Statement
 from dbtools.tools.definition import ToolContext
-from dbtools.tools.permitted_queries import QueryTool
-from dbtools.types import ColumnType, Family
+from dbtools.tools.queries.tool import QueryTool
+from dbtools.values.types import ColumnType, Family
 from tests import calls
 from tests.unit.shop import TYPES, column, context
 

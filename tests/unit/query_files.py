@@ -2,10 +2,10 @@
 
 import pytest
 
-from dbtools.backends.postgresql import types as postgresql
-from dbtools.backends.sqlite import syntax as sqlite
+from dbtools.backends.postgresql.schema import types as postgresql
+from dbtools.backends.sqlite.schema import syntax as sqlite
 from dbtools.queries import Query, read_queries
-from dbtools.sql import Lexis
+from dbtools.schema.sql import Lexis
 
 LEXES = [pytest.param(sqlite.lexis, id="sqlite"), pytest.param(postgresql.lexis, id="postgresql")]
 either = pytest.mark.parametrize("lexis", LEXES)

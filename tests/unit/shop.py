@@ -3,22 +3,22 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from dbtools.backends.plans import Plan
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
+from dbtools.answers.results import Answer
+from dbtools.answers.styles import Listing, Text
+from dbtools.backends.compiled import Plan
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import Resolved
-from dbtools.expressions import Expressions
+from dbtools.expressions.parser import Expressions
 from dbtools.findings import Kind, finding
-from dbtools.paths import Names, Paths
-from dbtools.policy import Limits, Role
-from dbtools.results import Answer
+from dbtools.policy.roles import Limits, Role
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Table
+from dbtools.schema.paths import Names, Paths
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import Settings, ToolsSection
-from dbtools.statement import Select, Shape, Statement
-from dbtools.styles import Listing, Text
+from dbtools.statements.select import Select, Shape, Statement
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
-from dbtools.types import ColumnType, Family
+from dbtools.values.types import ColumnType, Family
 from tests.calls import answered
 
 LABELS = ("small", "large")

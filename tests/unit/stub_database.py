@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import anyio
 
 from dbtools import errors
+from dbtools.answers.results import Changed
 from dbtools.backends.runs import JournalEntry
-from dbtools.catalog import Catalog
-from dbtools.changes import Transaction
-from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Changed
+from dbtools.policy.roles import Caller, Limits, Role
+from dbtools.schema.catalog import Catalog
 from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import View
+from dbtools.statements.write import Transaction
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
 LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Column, ForeignKey
+from dbtools.answers.results import Answer
+from dbtools.answers.styles import Text
 from dbtools.errors import CallError
-from dbtools.paths import PathColumn
-from dbtools.policy import Limits
-from dbtools.results import Answer
-from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
-from dbtools.styles import Text
-from dbtools.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
+from dbtools.expressions.terms import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
+from dbtools.policy.roles import Limits
+from dbtools.schema.catalog import Column, ForeignKey
+from dbtools.schema.paths import PathColumn
+from dbtools.statements.select import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools.definition import ROWS_SCHEMA, Toolset
-from dbtools.types import ColumnType, Family, Operator
+from dbtools.values.types import ColumnType, Family, Operator
 from tests.calls import statement_of
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
 

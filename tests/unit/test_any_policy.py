@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given, strategies as st
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.results import ResultSet
+from dbtools.answers.results import ResultSet
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset, tool_content
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.values.types import ColumnType, Family, Mask
 from tests.calls import answered, statement_of
 from tests.unit.granted import FILTER, role_of
 from tests.unit.shop import column

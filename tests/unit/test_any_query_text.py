@@ -4,10 +4,10 @@ from itertools import chain, combinations
 
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql import types as postgresql
-from dbtools.backends.sqlite import syntax as sqlite
+from dbtools.backends.postgresql.schema import types as postgresql
+from dbtools.backends.sqlite.schema import syntax as sqlite
 from dbtools.queries import Returns, read_queries
-from dbtools.sql import Lexis, Parameter, scan
+from dbtools.schema.sql import Lexis, Parameter, scan
 from tests.unit.query_files import either, read
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.catalog import Column
+from dbtools.answers.results import Answer
 from dbtools.errors import CallError
-from dbtools.results import Answer
+from dbtools.schema.catalog import Column
 from dbtools.tools.arguments import (
     DEEPEST,
     MOST_CHARACTERS,
@@ -25,7 +25,7 @@ from dbtools.tools.arguments import (
 from dbtools.tools.calls import Call, CatalogCall
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.tools.list_rows import ListArguments
-from dbtools.types import Family, Operator
+from dbtools.values.types import Family, Operator
 from tests.calls import statement_of
 from tests.unit.shop import ANYTHING, select_of, tools
 

@@ -20,12 +20,12 @@ from dbtools.backends.caches import (
     bounded_cache,
     terms_in,
 )
-from dbtools.backends.plans import Plan
-from dbtools.backends.sqlite.files import location_of, open_file
-from dbtools.backends.sqlite.statements import LONG, MOST_PREPARED, STATEMENTS
-from dbtools.catalog import Column, Table
-from dbtools.statement import Output, Select, Shape
-from dbtools.types import ColumnType, Family
+from dbtools.backends.compiled import Plan
+from dbtools.backends.sqlite.connection.files import location_of, open_file
+from dbtools.backends.sqlite.connection.statements import LONG, MOST_PREPARED, STATEMENTS
+from dbtools.schema.catalog import Column, Table
+from dbtools.statements.select import Output, Select, Shape
+from dbtools.values.types import ColumnType, Family
 from tests.unit.shop import plan_of
 
 CACHE = re.compile(r"^ *@(?:functools\.)?(?:lru_cache|cache)\b.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)

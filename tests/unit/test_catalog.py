@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Catalog, Key, Selection
+from dbtools.schema.catalog import Catalog, Key, Selection
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, table
 
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.cells import INVISIBLE, class_of, encode_column, encoder, json_of, plain, size, valid
-from dbtools.types import SAFE_INTEGER, ColumnType, Family
+from dbtools.values.cells import INVISIBLE, class_of, encode_column, encoder, json_of, plain, size, valid
+from dbtools.values.types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.postgresql.types import lexis as postgresql
-from dbtools.backends.sqlite.syntax import lexis as sqlite
+from dbtools.backends.postgresql.schema.types import lexis as postgresql
+from dbtools.backends.sqlite.schema.syntax import lexis as sqlite
 
 AB = ("a", "b")
 LEXES = (sqlite, postgresql)

@@ -6,9 +6,19 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.cells import valid
 from dbtools.errors import BadValue
-from dbtools.types import EQUALITY, FAMILIES, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted, with_bytes
+from dbtools.values.cells import valid
+from dbtools.values.types import (
+    EQUALITY,
+    FAMILIES,
+    ORDER,
+    TEXTUAL,
+    ColumnType,
+    Family,
+    Operator,
+    quoted,
+    with_bytes,
+)
 from tests.unit.shop import TYPES
 
 SMALL = replace(TYPES[Family.INTEGER], name="smallint", minimum=-(2**15), maximum=2**15 - 1)

@@ -2,15 +2,15 @@
 
 import pytest
 
+from dbtools.answers.results import ResultSet
 from dbtools.errors import UnknownArgument
-from dbtools.policy import Limits
-from dbtools.results import ResultSet
-from dbtools.statement import Condition, Order, Output, Select, Statement
+from dbtools.policy.roles import Limits
+from dbtools.schema.uris import CELL_TEMPLATE
+from dbtools.statements.select import Condition, Order, Output, Select, Statement
 from dbtools.tools.calls import CatalogCall, SingleCall
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.resources import Completed, bind_completion
-from dbtools.types import Family, Operator
-from dbtools.uris import CELL_TEMPLATE
+from dbtools.values.types import Family, Operator
 from tests.calls import answered, statement_of
 from tests.unit.shop import ID, PRODUCT, SHOP, column, context, select_of, table
 

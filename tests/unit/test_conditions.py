@@ -2,14 +2,14 @@
 
 import pytest
 
-from dbtools.backends.postgresql.types import lexis as postgresql
-from dbtools.backends.sqlite.syntax import lexis, lexis as sqlite
+from dbtools.backends.postgresql.schema.types import lexis as postgresql
+from dbtools.backends.sqlite.schema.syntax import lexis, lexis as sqlite
 from dbtools.configured.claims import uncertain_claims
 from dbtools.configured.conditions import KnownNames, is_total
 from dbtools.configured.roles import roles_of
+from dbtools.schema.sql import Lexis, scan, words
 from dbtools.settings import Settings
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
-from dbtools.sql import Lexis, scan, words
 
 SELECT = "select id from t where "
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.backends.sqlite.relations import are_alike
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, Selection
+from dbtools.answers.styles import Listing, Surface, Text
+from dbtools.backends.sqlite.schema.relations import are_alike
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.claims import typed_claims
 from dbtools.configured.declarations import with_declarations
 from dbtools.configured.query_sources import query_files
 from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
-from dbtools.policy import Limits, Role
+from dbtools.policy.roles import Limits, Role
+from dbtools.schema.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
-from dbtools.styles import Listing, Surface, Text
 from tests.unit.shop import ID, PRODUCT, SALE, table
 
 GOOD = """

@@ -9,12 +9,12 @@ from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
 from dbtools.errors import CallError
-from dbtools.policy import Limits
+from dbtools.policy.roles import Limits
 from dbtools.tools.arguments import read
 from dbtools.tools.definition import ToolDefinition, Toolset, tool_content
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.tools.list_rows import ListArguments
-from dbtools.types import Family, Operator
+from dbtools.values.types import Family, Operator
 from tests.provider_rules import broken_rules, nodes_of
 from tests.unit.shop import SHOP, TYPES, column, table, tools
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dbtools.backends.postgresql.changed_columns import changes_in
-from dbtools.backends.postgresql.dependencies import whole_rows
+from dbtools.backends.postgresql.queries.changed_columns import changes_in
+from dbtools.backends.postgresql.queries.dependencies import whole_rows
 
 READ = ("t", "orders")
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import ForeignKey, Key, Table
-from dbtools.policy import Limits
-from dbtools.results import Answer
+from dbtools.answers.results import Answer
+from dbtools.policy.roles import Limits
+from dbtools.schema.catalog import ForeignKey, Key, Table
 from dbtools.tools.definition import Toolset
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, table, tools
 
 PRICED = table(

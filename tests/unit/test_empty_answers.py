@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from dbtools import errors
-from dbtools.policy import Caller
-from dbtools.results import ResultSet
+from dbtools.answers.results import ResultSet
+from dbtools.policy.roles import Caller
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import EXPLANATION_TIMEOUT, Toolbox
-from dbtools.statement import Statement
+from dbtools.statements.select import Statement
 from tests.unit.shop import resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
 

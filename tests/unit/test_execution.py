@@ -5,18 +5,18 @@ from typing import cast
 
 import pytest
 
-from dbtools.backends.plans import Plan
+from dbtools.answers.results import ResultSet
+from dbtools.backends.compiled import Plan
 from dbtools.backends.port import Backend
 from dbtools.backends.runs import Run
-from dbtools.catalog import Catalog
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, TimedOut, Unreadable
-from dbtools.policy import Caller, Limits, Role
-from dbtools.results import ResultSet
+from dbtools.policy.roles import Caller, Limits, Role
+from dbtools.schema.catalog import Catalog
+from dbtools.schema.sql import Parameter
 from dbtools.service.execution import Execution
 from dbtools.service.snapshot import View, take_snapshot
-from dbtools.sql import Parameter
-from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
-from dbtools.types import Family
+from dbtools.statements.select import Output, QueryShape, Select, Shape, Statement, argument
+from dbtools.values.types import Family
 from tests.unit.shop import PRODUCT, TYPES, plan_of, resolved
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Table
-from dbtools.expressions import Expressions
-from dbtools.paths import Names, Paths
-from dbtools.terms import Bucketed, Calculation, Literal, Operand
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.expressions.parser import Expressions
+from dbtools.expressions.terms import Bucketed, Calculation, Literal, Operand
+from dbtools.schema.catalog import Catalog, Column, Table
+from dbtools.schema.paths import Names, Paths
+from dbtools.values.types import ColumnType, Family, Mask
 
 
 def column(name: str, family: Family, **more: object) -> Column:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dbtools.cells import Cut, is_media, media_type
+from dbtools.answers.results import LARGEST_MEDIA, Link, Media
+from dbtools.answers.styles import Text
 from dbtools.errors import CallError
-from dbtools.policy import Limits
-from dbtools.results import LARGEST_MEDIA, Link, Media
-from dbtools.statement import Condition, Output, Select, Statement
-from dbtools.styles import Text
+from dbtools.policy.roles import Limits
+from dbtools.statements.select import Condition, Output, Select, Statement
 from dbtools.tools.definition import ROW_SCHEMA, Toolset
-from dbtools.types import Family, Operator
+from dbtools.values.cells import Cut, is_media, media_type
+from dbtools.values.types import Family, Operator
 from tests.calls import statement_of
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Table
 from dbtools.errors import CallError, UnknownColumn
-from dbtools.habits import CONDITION_KEYS, MEASURE_KEYS, RESERVED, STEP_KEYS, hint, translate
+from dbtools.expressions.hints import CONDITION_KEYS, MEASURE_KEYS, RESERVED, STEP_KEYS, hint, translate
+from dbtools.schema.catalog import Table
 from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import read
 from dbtools.tools.list_rows import ListArguments

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from dbtools.catalog import Catalog, ForeignKey
-from dbtools.cells import INVISIBLE, csv_line, json_of, one_line, visible
-from dbtools.styles import Text
+from dbtools.answers.styles import Text
+from dbtools.schema.catalog import Catalog, ForeignKey
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.tools.resources import define_resources
-from dbtools.types import Family, quoted
+from dbtools.values.cells import INVISIBLE, csv_line, json_of, one_line, visible
+from dbtools.values.types import Family, quoted
 from tests.provider_rules import nodes_of
 from tests.unit.permitted_queries import permitted_query
 from tests.unit.shop import ID, answer, column, table

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Table
-from dbtools.cells import Cut
+from dbtools.answers.results import Link
+from dbtools.answers.styles import Text
 from dbtools.errors import BadArgument, CallError
-from dbtools.paging import LONGEST_KEY
-from dbtools.policy import Limits
-from dbtools.results import Link
-from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
-from dbtools.styles import Text
+from dbtools.policy.roles import Limits
+from dbtools.schema.catalog import Table
+from dbtools.statements.paging import LONGEST_KEY
+from dbtools.statements.select import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools.definition import ROWS_SCHEMA
-from dbtools.types import Family, Operator
+from dbtools.values.cells import Cut
+from dbtools.values.types import Family, Operator
 from tests.calls import statement_of
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, answer, column, select_of, table, tools
 

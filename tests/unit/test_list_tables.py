@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Catalog, Table
+from dbtools.answers.results import Answer
 from dbtools.errors import CallError
-from dbtools.policy import Limits
-from dbtools.results import Answer
+from dbtools.policy.roles import Limits
+from dbtools.schema.catalog import Catalog, Table
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.tools.list_tables import TABLES_SCHEMA

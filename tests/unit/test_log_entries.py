@@ -7,8 +7,8 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import json_of
 from dbtools.records.entries import ARGUMENTS, WORDS
+from dbtools.values.cells import json_of
 from tests.unit.log_sinks import ENTRY, NAMES
 
 SECRET, NUMBER = "sekret", 48151623

@@ -8,17 +8,17 @@ from functools import partial
 
 import pytest
 
-from dbtools.catalog import Catalog
 from dbtools.errors import CallError, DbtoolsError
-from dbtools.paging import LONGEST_CURSOR
-from dbtools.paths import LONGEST_TEXT
-from dbtools.policy import Grant
+from dbtools.policy.roles import Grant
+from dbtools.policy.writes import EVERYTHING
+from dbtools.schema.catalog import Catalog
+from dbtools.schema.paths import LONGEST_TEXT
+from dbtools.schema.uris import CELL_TEMPLATE, SCHEME
+from dbtools.statements.paging import LONGEST_CURSOR
 from dbtools.tools import define
 from dbtools.tools.definition import Tool, ToolContext
 from dbtools.tools.resources import VARIABLES, bind_completion, bind_resource
-from dbtools.types import Family
-from dbtools.uris import CELL_TEMPLATE, SCHEME
-from dbtools.writes import EVERYTHING
+from dbtools.values.types import Family
 from tests.calls import statement_of
 from tests.unit.granted import granted_to
 from tests.unit.permitted_queries import permitted_query

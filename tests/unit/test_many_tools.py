@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dbtools.catalog import Catalog
-from dbtools.policy import Role
+from dbtools.answers.styles import Listing, Surface
+from dbtools.policy.roles import Role
+from dbtools.schema.catalog import Catalog
 from dbtools.service.snapshot import View, take_snapshot
-from dbtools.styles import Listing, Surface
 from dbtools.tools import MOST_TOOLS
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.unit.shop import column, resolved, table
 
 COUNT = 72

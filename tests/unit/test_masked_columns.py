@@ -3,12 +3,12 @@
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column
-from dbtools.policy import Grant
-from dbtools.terms import Function
+from dbtools.expressions.terms import Function
+from dbtools.policy.roles import Grant
+from dbtools.schema.catalog import Catalog, Column
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext
-from dbtools.types import Family, Mask
+from dbtools.values.types import Family, Mask
 from tests.calls import statement_of
 from tests.unit.granted import granted_to, the
 from tests.unit.shop import ID, PRODUCT, SHOP, column, select_of, table

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Column, Table
-from dbtools.sql import words
+from dbtools.schema.catalog import Column, Table
+from dbtools.schema.sql import words
 from dbtools.tools.run_sql import masked_in
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.values.types import ColumnType, Family, Mask
 
 INTEGER = ColumnType(family=Family.INTEGER, name="integer")
 ORDERS = Table(name="orders", columns=(Column(name="id", type=INTEGER),))

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import HASH_DIGITS, READ_OF_MASKED, REDACTED, Cut, masked, masked_rows
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.values.cells import HASH_DIGITS, READ_OF_MASKED, REDACTED, Cut, masked, masked_rows
+from dbtools.values.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 
 KEY = b"a key of hashes"

@@ -5,8 +5,8 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Catalog
-from dbtools.paths import Paths
+from dbtools.schema.catalog import Catalog
+from dbtools.schema.paths import Paths
 from dbtools.tools.wording import argument_names
 from tests.unit.shop import ID, column, table, tools
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.cells import Cut
 from dbtools.tools.reasons import MOST_ROWS, TOGETHER
+from dbtools.values.cells import Cut
 from tests.unit.empty_answers import CITIES, CITY, SHOP, TOOLS, asked_by, listing, note_of, where
 from tests.unit.shop import column, select_of, table, tools
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from dbtools.backends.sqlite.syntax import lexis
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.roles import roles_of
 from dbtools.errors import ConfigurationError
 from dbtools.settings import Settings, load

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dbtools import errors
-from dbtools.statement import Direction, Order
+from dbtools.statements.select import Direction, Order
 from dbtools.tools.binding import bind_order
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, names, table, terms
 
 ODD = table(

@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Catalog
-from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Answer, ResultSet
+from dbtools.answers.results import Answer, ResultSet
+from dbtools.policy.roles import Caller, Limits, Role
+from dbtools.schema.catalog import Catalog
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Statement
+from dbtools.statements.select import Statement
 from tests.unit.shop import SALE, resolving
 from tests.unit.stub_database import Unchanging
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Key, Table
 from dbtools.errors import BadCursor
-from dbtools.paging import (
+from dbtools.schema.catalog import Key, Table
+from dbtools.statements.paging import (
     LONGEST_KEY,
     MOST_SKIPPED,
     Position,
@@ -22,8 +22,8 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.statement import Direction, Order
-from dbtools.types import Family
+from dbtools.statements.select import Direction, Order
+from dbtools.values.types import Family
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, TYPES, column, table
 
 MARK = "0123456789ab"

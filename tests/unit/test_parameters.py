@@ -6,9 +6,19 @@ from string import ascii_letters, digits
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql import types as postgresql
-from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.sql import CHARACTER, LETTER, Fragment, Lexis, Parameter, SqlError, TokenKind, scan, tokenize
+from dbtools.backends.postgresql.schema import types as postgresql
+from dbtools.backends.sqlite.schema import syntax as sqlite
+from dbtools.schema.sql import (
+    CHARACTER,
+    LETTER,
+    Fragment,
+    Lexis,
+    Parameter,
+    SqlError,
+    TokenKind,
+    scan,
+    tokenize,
+)
 
 LEXES = [pytest.param(sqlite.lexis, id="sqlite"), pytest.param(postgresql.lexis, id="postgresql")]
 either = pytest.mark.parametrize("lexis", LEXES)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.catalog import Catalog, Column, ForeignKey, Table
 from dbtools.errors import UnknownColumn
-from dbtools.paths import PathColumn, Paths, parts_of, spelled
-from dbtools.types import Family
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Table
+from dbtools.schema.paths import PathColumn, Paths, parts_of, spelled
+from dbtools.values.types import Family
 from tests.unit.shop import ID, column, names, table
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=8) | st.text("ab.:\"' \n", max_size=6)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dbtools.catalog import Catalog, ForeignKey, Key
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.types import Family, Mask
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.schema.catalog import Catalog, ForeignKey, Key
+from dbtools.values.types import Family, Mask
 from tests.unit.granted import FILTER, granted_to, role_of, the
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, table
 

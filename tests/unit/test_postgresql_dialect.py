@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
-from dbtools.backends.postgresql.dialect import Dialect
+from dbtools.backends.postgresql.reading.dialect import Dialect
 
 X, Y = sa.column("x", sa.Integer), sa.column("y", sa.Integer)
 TEXT, TRUTH = sa.column("t", sa.Text), sa.column("b", sa.Boolean)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dbtools.backends import open_backend, resolved_url
-from dbtools.backends.postgresql.urls import PARAMETERS, SETTINGS, destination, without_password
+from dbtools.backends.postgresql.connection.urls import PARAMETERS, SETTINGS, destination, without_password
 from dbtools.backends.urls import OTHER_TOOLS
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table, TextIndex, identifying
+from dbtools.answers.styles import Listing, Surface
 from dbtools.errors import CallError
+from dbtools.policy.writes import EVERYTHING, WriteGrant, writes_of
 from dbtools.queries import Permitted
-from dbtools.styles import Listing, Surface
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Table, TextIndex, identifying
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, Toolset
-from dbtools.types import Family
-from dbtools.writes import EVERYTHING, WriteGrant, writes_of
+from dbtools.values.types import Family
 from tests.provider_rules import MOST_TOOLS, REQUIREMENTS, broken_rules
 from tests.unit.permitted_queries import permitted_query
 from tests.unit.shop import ID, SHOP, TYPES, column, table

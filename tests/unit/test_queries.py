@@ -2,12 +2,12 @@
 
 import pytest
 
-from dbtools.backends.sqlite import syntax as sqlite
+from dbtools.backends.sqlite.schema import syntax as sqlite
 from dbtools.findings import Source
 from dbtools.queries import Query, QueryParameter, read_queries
 from dbtools.queries.bodies import Body, SqlPart
-from dbtools.sql import Lexis, Parameter
-from dbtools.types import PARAMETERS
+from dbtools.schema.sql import Lexis, Parameter
+from dbtools.values.types import PARAMETERS
 from tests.unit.query_files import complaints, either, read
 
 TOP_CUSTOMERS = """\

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dbtools.backends.postgresql import types as postgresql
-from dbtools.backends.sqlite import syntax as sqlite
+from dbtools.backends.postgresql.schema import types as postgresql
+from dbtools.backends.sqlite.schema import syntax as sqlite
 from dbtools.queries.bodies import Body
-from dbtools.sql import Lexis, Parameter, TokenKind, scan, tokenize
+from dbtools.schema.sql import Lexis, Parameter, TokenKind, scan, tokenize
 from tests.unit.query_files import complaints, either, read
 
 

@@ -7,7 +7,7 @@ import pytest
 from dbtools.findings import Source
 from dbtools.queries import QueryParameter
 from dbtools.queries.headers import WANTED
-from dbtools.types import PARAMETERS, quoted
+from dbtools.values.types import PARAMETERS, quoted
 from tests.unit.query_files import complaints, read
 
 

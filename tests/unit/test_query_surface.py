@@ -6,16 +6,16 @@ from collections.abc import Mapping
 import jsonschema
 import pytest
 
-from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.catalog import Catalog
-from dbtools.policy import Limits
+from dbtools.answers.results import Answer
+from dbtools.answers.styles import Listing, Surface
+from dbtools.backends.sqlite.schema import syntax as sqlite
+from dbtools.policy.roles import Limits
 from dbtools.queries import Permitted, read_queries
-from dbtools.results import Answer
-from dbtools.statement import QueryShape
-from dbtools.styles import Listing, Surface
+from dbtools.schema.catalog import Catalog
+from dbtools.statements.select import QueryShape
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.calls import answered
 from tests.unit.permitted_queries import EXACT, permitted_query, statement_of, tool_of
 from tests.unit.shop import column, context

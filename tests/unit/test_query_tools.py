@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from dbtools import errors
-from dbtools.backends.sqlite.types import column_type
+from dbtools.backends.sqlite.schema.types import column_type
 from dbtools.queries import Permitted
-from dbtools.statement import argument
-from dbtools.types import UNSENDABLE, ColumnType, Family
+from dbtools.statements.select import argument
+from dbtools.values.types import UNSENDABLE, ColumnType, Family
 from tests.unit.permitted_queries import EXACT, FAMILIES, permitted_query, statement_of, tool_of
 from tests.unit.shop import TYPES
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from dbtools.cells import Cut
+from dbtools.answers.results import Media
 from dbtools.errors import NoRow, UnknownResource
-from dbtools.results import Media
-from dbtools.statement import Output
+from dbtools.statements.select import Output
 from dbtools.tools.resources import LARGE_JSON, LARGEST_CELL, bind_resource
-from dbtools.types import Family
+from dbtools.values.cells import Cut
+from dbtools.values.types import Family
 from tests.calls import answered, statement_of
 from tests.unit.shop import ID, ORDER_LINE, column, context, select_of, table
 

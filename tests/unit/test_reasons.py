@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.results import Answer
+from dbtools.answers.results import Answer
 from dbtools.tools.calls import Call
 from dbtools.tools.reasons import TOGETHER
 from tests.unit.empty_answers import (

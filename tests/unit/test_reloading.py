@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.backends.sqlite.syntax import lexis
+from dbtools.answers.styles import Surface
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.query_sources import MOST_FILES
 from dbtools.errors import ConfigurationError
 from dbtools.service.reloading import CurrentSettings
 from dbtools.settings import ToolsSection, load
-from dbtools.styles import Surface
 
 WHOLE = """
 [database]

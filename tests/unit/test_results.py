@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
+from dbtools.answers.results import Answer, Budget, EncodedRows, Page, ResultSet, encode_rows
+from dbtools.answers.styles import Text
 from dbtools.errors import BadArgument
-from dbtools.policy import Limits
-from dbtools.results import Answer, Budget, EncodedRows, Page, ResultSet, encode_rows
-from dbtools.statement import Output
-from dbtools.styles import Text
-from dbtools.types import Family
+from dbtools.policy.roles import Limits
+from dbtools.statements.select import Output
+from dbtools.values.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
+from dbtools.values.types import Family
 from tests.unit.shop import ID, column
 
 OUTPUTS = (Output(term=ID), Output(term=column("name")), Output(term=column("photo", Family.BYTES)))

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dbtools.catalog import Catalog, Table
 from dbtools.configured.rules import with_valid_rules
 from dbtools.findings import Kind, Source, finding
-from dbtools.policy import restrict
+from dbtools.policy.roles import restrict
+from dbtools.schema.catalog import Catalog, Table
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, PRODUCT, SALE, column, table
 

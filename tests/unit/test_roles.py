@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, RowFilter
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.roles import roles_of
 from dbtools.configured.rules import with_valid_rules
 from dbtools.errors import ConfigurationError
-from dbtools.policy import Grant, Limits, Role, Rule
+from dbtools.policy.roles import Grant, Limits, Role, Rule
+from dbtools.schema.catalog import Catalog, RowFilter
+from dbtools.schema.sql import Fragment, Parameter
 from dbtools.settings import LimitsSection, Settings, load
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
-from dbtools.sql import Fragment, Parameter
-from dbtools.types import Mask
+from dbtools.values.types import Mask
 from tests.unit.configured_roles import HEAD, Roles, at, roles as roles
 from tests.unit.shop import SALE
 

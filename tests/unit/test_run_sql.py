@@ -10,27 +10,27 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.free import LONG, FreeOffer, check, unknown_column
+from dbtools.answers.results import ResultSet
 from dbtools.backends.port import Backend
-from dbtools.backends.sqlite.lens import literal
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.catalog import Catalog, Column, Table
+from dbtools.backends.run_sql import LONG, FreeOffer, check, unknown_column
+from dbtools.backends.sqlite.run_sql.lens import literal
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.configured.privileges import offered_dialect
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Source
-from dbtools.policy import NO_RULES, Caller, FunctionRules, Limits, Role
+from dbtools.policy.roles import NO_RULES, Caller, FunctionRules, Limits, Role
 from dbtools.records.entries import AuditEntry
-from dbtools.results import ResultSet
+from dbtools.schema.catalog import Catalog, Column, Table
 from dbtools.service.execution import free_run
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
-from dbtools.statement import FreeStatement, Output
+from dbtools.statements.select import FreeStatement, Output
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.calls import SqlCall
 from dbtools.tools.definition import ToolContext, tokens_in
 from dbtools.tools.run_sql import MISSPELT, TRUNCATED, unique_names
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.values.types import ColumnType, Family, Mask
 from tests.unit.shop import resolved
 
 DECIMAL = ColumnType(family=Family.DECIMAL, name="numeric")
@@ -276,7 +276,9 @@ def test_claim_without_a_literal_denies_the_call(value: object) -> None:
 
 
 def test_worker_imports_nothing_of_the_package() -> None:
-    source = (Path(__file__).parents[2] / "dbtools/backends/sqlite/worker.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "dbtools/backends/sqlite/run_sql/worker.py").read_text(
+        encoding="utf-8"
+    )
 
     assert "import dbtools" not in source
     assert "from dbtools" not in source

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dbtools.catalog import Catalog, Column, Table
 from dbtools.configured.rules import with_valid_rules
 from dbtools.findings import Source
-from dbtools.policy import Grant, Role, Rule, restrict
-from dbtools.sensitive import secret_columns
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.policy.roles import Grant, Role, Rule, restrict
+from dbtools.policy.sensitive import secret_columns
+from dbtools.schema.catalog import Catalog, Column, Table
+from dbtools.values.types import ColumnType, Family, Mask
 from tests.unit.granted import role_of
 from tests.unit.shop import ID, column, table
 

@@ -9,9 +9,9 @@ import pytest
 
 from dbtools import __version__
 from dbtools.errors import ConfigurationError
-from dbtools.server.kernel import LONGEST_CLIENT, Session, admit, info_for, server_info
+from dbtools.server.mcp.kernel import LONGEST_CLIENT, Session, admit, info_for, server_info
+from dbtools.server.mcp.versions import HANDSHAKES, REVISIONS
 from dbtools.server.messages import Request
-from dbtools.server.versions import HANDSHAKES, REVISIONS
 from dbtools.settings import Settings, load, settings_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 24

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.syntax import Definition, fold, module_of, read_definition
+from dbtools.backends.sqlite.schema.syntax import Definition, fold, module_of, read_definition
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dbtools.backends.sqlite.types import LEAST, MOST, column_type
-from dbtools.types import ColumnType, Family
+from dbtools.backends.sqlite.schema.types import LEAST, MOST, column_type
+from dbtools.values.types import ColumnType, Family
 
 
 @pytest.mark.parametrize(

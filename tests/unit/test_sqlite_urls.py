@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends import open_backend, resolved_url
-from dbtools.backends.sqlite.files import location_of
-from dbtools.backends.sqlite.urls import OPTIONS
+from dbtools.backends.sqlite.connection.files import location_of
+from dbtools.backends.sqlite.connection.urls import OPTIONS
 from dbtools.backends.urls import OTHER_TOOLS
-from dbtools.catalog import Selection
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
+from dbtools.schema.catalog import Selection
 from dbtools.service.serving import open_database
 from dbtools.settings import load, settings_of
 

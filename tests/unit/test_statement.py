@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Table, TextIndex
 from dbtools.errors import CallError
-from dbtools.statement import Condition, Match, Output, Select
-from dbtools.terms import Function, Measure, alternatives_of
+from dbtools.expressions.terms import Function, Measure, alternatives_of
+from dbtools.schema.catalog import Table, TextIndex
+from dbtools.statements.select import Condition, Match, Output, Select
 from dbtools.tools.arguments import MOST_CONDITIONS, MOST_VALUES, Where
 from dbtools.tools.binding import LONGEST_PATTERN, MOST_SEARCHES, bind_where
-from dbtools.types import TEXTUAL, Operator
+from dbtools.values.types import TEXTUAL, Operator
 from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, column, terms
 
 TOTAL = Measure(function=Function.COUNT)

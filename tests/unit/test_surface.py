@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from dbtools.catalog import Catalog, ForeignKey, Table, TableKind
+from dbtools.answers.styles import Listing, Surface
 from dbtools.errors import CallError
-from dbtools.policy import Role
+from dbtools.policy.roles import Role
+from dbtools.schema.catalog import Catalog, ForeignKey, Table, TableKind
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.styles import Listing, Surface
 from dbtools.tools import choose, define, listed, unknown_tool
 from dbtools.tools.definition import Tool, ToolContext, ToolDefinition, ToolGroup, tokens_of, tool_content
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.calls import statement_of
 from tests.unit.shop import (
     ID,

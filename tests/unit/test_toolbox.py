@@ -9,16 +9,16 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Catalog
-from dbtools.policy import Caller
-from dbtools.results import Media, ResultSet
+from dbtools.answers.results import Media, ResultSet
+from dbtools.answers.styles import Listing, Surface
+from dbtools.policy.roles import Caller
+from dbtools.schema.catalog import Catalog
+from dbtools.schema.uris import CELL_TEMPLATE
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, Toolbox
-from dbtools.statement import Statement
-from dbtools.styles import Listing, Surface
+from dbtools.statements.select import Statement
 from dbtools.tools.definition import ToolGroup
 from dbtools.tools.resources import Completed
-from dbtools.uris import CELL_TEMPLATE
 from tests.unit.shop import SALE, resolved, resolving
 from tests.unit.stub_database import LARGE, ROLES, Database, Unchanging
 

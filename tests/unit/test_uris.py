@@ -5,7 +5,7 @@ import base64
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.uris import MOST_CHARACTERS, Address, address_of, cell_uri, row_uri
+from dbtools.schema.uris import MOST_CHARACTERS, Address, address_of, cell_uri, row_uri
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
 

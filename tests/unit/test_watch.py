@@ -12,14 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.catalog import Catalog
+from dbtools.answers.results import ResultSet
 from dbtools.findings import Finding
-from dbtools.policy import Caller, Role
-from dbtools.results import ResultSet
+from dbtools.policy.roles import Caller, Role
+from dbtools.schema.catalog import Catalog
 from dbtools.service.serving import Observed, Watch
 from dbtools.service.snapshot import DATABASE, Snapshot, View
 from dbtools.service.toolbox import Toolbox
-from dbtools.statement import Statement
+from dbtools.statements.select import Statement
 from tests.unit.shop import SALE, resolving
 from tests.unit.stub_database import Unchanging
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.catalog import Catalog, ForeignKey
-from dbtools.cells import INVISIBLE
+from dbtools.schema.catalog import Catalog, ForeignKey
 from dbtools.tools.wording import cleaned, columns_line, quotation, relation_targets, shown_default, type_name
-from dbtools.types import ColumnType, Family
+from dbtools.values.cells import INVISIBLE
+from dbtools.values.types import ColumnType, Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
 
 

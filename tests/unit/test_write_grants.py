@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from dbtools.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
+from dbtools.answers.styles import Listing, Surface
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, WriteProblem
-from dbtools.styles import Listing, Surface
+from dbtools.schema.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
-from dbtools.types import Family
+from dbtools.values.types import Family
 from tests.unit.configured_roles import Roles, at, roles as roles
 from tests.unit.shop import ID, column, table
 

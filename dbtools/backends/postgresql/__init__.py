@@ -9,27 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Facts, Heard, Runner, Writer
-from dbtools.backends.postgresql import changes, inspection
-from dbtools.backends.postgresql.change_inspection import PostgresqlChangeInspector
-from dbtools.backends.postgresql.connections import check_session
-from dbtools.backends.postgresql.grants import write_script
-from dbtools.backends.postgresql.introspection import are_alike, read_catalog
-from dbtools.backends.postgresql.pipeline import ServerConnection
-from dbtools.backends.postgresql.privileges import lacking
+from dbtools.backends.postgresql.connection.connections import check_session
+from dbtools.backends.postgresql.connection.pipeline import ServerConnection
+from dbtools.backends.postgresql.connection.urls import destination, with_full_paths, without_password
+from dbtools.backends.postgresql.queries import inspection
+from dbtools.backends.postgresql.queries.change_inspection import PostgresqlChangeInspector
+from dbtools.backends.postgresql.queries.privileges import lacking
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
-from dbtools.backends.postgresql.types import lexis
-from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
-from dbtools.backends.postgresql.vocabulary import read_offer
+from dbtools.backends.postgresql.schema import changes
+from dbtools.backends.postgresql.schema.introspection import are_alike, read_catalog
+from dbtools.backends.postgresql.schema.types import lexis
+from dbtools.backends.postgresql.schema.vocabulary import read_offer
+from dbtools.backends.postgresql.writing.grants import write_script
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
+from dbtools.backends.run_sql import FreeOffer, FreeRunner
 from dbtools.backends.runs import NO_SESSION
-from dbtools.catalog import Catalog, Selection, Table
-from dbtools.policy import NO_RULES, FunctionRules, Role
+from dbtools.policy.roles import NO_RULES, FunctionRules, Role
+from dbtools.policy.writes import Lacking
 from dbtools.queries import Permitted
-from dbtools.types import Family
-from dbtools.writes import Lacking
+from dbtools.schema.catalog import Catalog, Selection, Table
+from dbtools.values.types import Family
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -88,25 +89,25 @@ class Backend(port.Backend):
 
     def load_runner(self) -> Runner:
         """Import and return the Runner."""
-        from dbtools.backends.postgresql.runner import PostgresqlRunner
+        from dbtools.backends.postgresql.reading.runner import PostgresqlRunner
 
         return PostgresqlRunner(self.url)
 
     def load_writer(self) -> Writer:
         """Import and return the Writer."""
-        from dbtools.backends.postgresql.writer import PostgresqlWriter
+        from dbtools.backends.postgresql.writing.writer import PostgresqlWriter
 
         return PostgresqlWriter(self.write_url, self.lock_timeout)
 
     def load_free(self) -> FreeRunner:
         """Import and return the FreeRunner."""
-        from dbtools.backends.postgresql.free import PostgresqlFreeRunner
+        from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
 
         return PostgresqlFreeRunner(self.url)
 
     def open_engine(self) -> "AsyncEngine":
         """Return an engine that may write to the database."""
-        from dbtools.backends.postgresql.runner import open_engine
+        from dbtools.backends.postgresql.reading.runner import open_engine
 
         return open_engine(self.url)
 

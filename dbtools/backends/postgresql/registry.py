@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import asyncpg
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from dbtools.backends.postgresql.connections import connect
-from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS
+from dbtools.backends.postgresql.connection.connections import connect
+from dbtools.backends.postgresql.connection.pipeline import DRIVER_ERRORS
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 

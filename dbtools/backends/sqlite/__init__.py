@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.free import FreeOffer, FreeRunner
 from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
+from dbtools.backends.run_sql import FreeOffer, FreeRunner
 from dbtools.backends.runs import NO_SESSION
-from dbtools.backends.sqlite.change_inspection import hindrances, inspect_change, unprepared
-from dbtools.backends.sqlite.files import (
+from dbtools.backends.sqlite.connection.files import (
     location_of,
     read_file,
     recover,
@@ -26,16 +25,17 @@ from dbtools.backends.sqlite.files import (
     unavailable,
     unwritable,
 )
-from dbtools.backends.sqlite.inspection import SqliteInspector, open_inspected
-from dbtools.backends.sqlite.introspection import read_catalog
+from dbtools.backends.sqlite.connection.urls import with_full_path
+from dbtools.backends.sqlite.queries.change_inspection import hindrances, inspect_change, unprepared
+from dbtools.backends.sqlite.queries.inspection import SqliteInspector, open_inspected
 from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
-from dbtools.backends.sqlite.relations import may_refer
-from dbtools.backends.sqlite.syntax import lexis
-from dbtools.backends.sqlite.urls import with_full_path
-from dbtools.catalog import Catalog, Selection, Table
+from dbtools.backends.sqlite.schema.introspection import read_catalog
+from dbtools.backends.sqlite.schema.relations import may_refer
+from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.errors import Refused
-from dbtools.policy import NO_RULES, FunctionRules
-from dbtools.writes import Lacking
+from dbtools.policy.roles import NO_RULES, FunctionRules
+from dbtools.policy.writes import Lacking
+from dbtools.schema.catalog import Catalog, Selection, Table
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -80,25 +80,25 @@ class Backend(port.Backend):
 
     def load_runner(self) -> Runner:
         """Import and return the Runner."""
-        from dbtools.backends.sqlite.runner import SqliteRunner
+        from dbtools.backends.sqlite.reading.runner import SqliteRunner
 
         return SqliteRunner(self._file)
 
     def load_writer(self) -> Writer:
         """Import and return the Writer."""
-        from dbtools.backends.sqlite.writer import SqliteWriter
+        from dbtools.backends.sqlite.writing.writer import SqliteWriter
 
         return SqliteWriter(location_of(self.write_url), self.lock_timeout)
 
     def load_free(self) -> FreeRunner:
         """Import and return the FreeRunner."""
-        from dbtools.backends.sqlite.free import SqliteFreeRunner
+        from dbtools.backends.sqlite.run_sql.runner import SqliteFreeRunner
 
         return SqliteFreeRunner(self._file)
 
     def open_engine(self) -> "Engine":
         """Return an engine that can change or create the file."""
-        from dbtools.backends.sqlite.runner import open_engine
+        from dbtools.backends.sqlite.reading.runner import open_engine
 
         return open_engine(self._file)
 

@@ -6,7 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.files import BUSY, FileLocation, connect, has_code, open_file, unavailable
+from dbtools.backends.sqlite.connection.files import (
+    BUSY,
+    FileLocation,
+    connect,
+    has_code,
+    open_file,
+    unavailable,
+)
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of one query

@@ -1,0 +1,1 @@
+"""What is answered, and how large it may be."""

@@ -1,0 +1,1 @@
+"""Compile statements with SQLAlchemy Core, for every database."""

@@ -1,0 +1,1 @@
+"""Callers' SQL."""

@@ -1,0 +1,1 @@
+"""What may stand where a column is named."""

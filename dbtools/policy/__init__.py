@@ -1,0 +1,1 @@
+"""Who sees and changes what."""

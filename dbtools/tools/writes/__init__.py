@@ -1,0 +1,1 @@
+"""The tools that change rows."""
