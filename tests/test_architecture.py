@@ -5,7 +5,7 @@ A rule takes a module and gives what breaks it. Most rules are rows of the table
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -57,7 +57,7 @@ IMPORTERS: Mapping[str, tuple[str, ...]] = {
 #: Where a word may occur: in code, text, comments and names of files.
 WORDS: Mapping[str, tuple[str, ...]] = {"postgresql": ("backends",), "sqlite": ("backends",)}
 LATE_IMPORTERS = (
-    *("cli", "__main__", "server.identity", "server.calls", "server.running"),
+    *("cli", "__main__", "server.http.identity", "server.calls", "server.running"),
     *("backends.sqlite.__init__", "backends.postgresql.__init__"),
 )
 #: What is complete when it is made, so that only its own class assigns it.
@@ -337,18 +337,29 @@ def breaches_of(module: Module, rules: tuple[Rule, ...]) -> list[str]:
 
 
 def cycle_in(modules: tuple[Module, ...]) -> list[str]:
-    """Return the names of modules that import each other in a ring, or nothing."""
+    """Return the names of modules, or of rooms in one folder, that import each other in a ring, or nothing."""
     imports = {f"{PACKAGE}.{module.name}".removesuffix(".__init__"): module.imports for module in modules}
-    graph = {
-        importer: {_nearest(name, imports.keys()) for _, name in imported} - {""}
-        for importer, imported in imports.items()
-    }
+    graph = defaultdict[str, set[str]](set)
+    for importer, found in imports.items():
+        for imported in {_nearest(name, imports.keys()) for _, name in found} - {""}:
+            graph[importer].add(imported)
+            ours, theirs = _rooms_of(importer, imported)
+            graph[ours].add(theirs)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as exc:
         ring: list[str] = exc.args[1]
         return ring
     return []
+
+
+def _rooms_of(importer: str, imported: str) -> tuple[str, str]:
+    """Return the rooms of two modules in the folder that has both, or the modules if one holds the other."""
+    ours, theirs = importer.split("."), imported.split(".")
+    for depth, (own, their) in enumerate(zip(ours, theirs, strict=False), 1):
+        if own != their:
+            return ".".join(ours[:depth]), ".".join(theirs[:depth])
+    return importer, imported
 
 
 def _nearest(name: str, names: Collection[str]) -> str:

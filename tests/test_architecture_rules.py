@@ -1,10 +1,14 @@
 """Each rule of `test_architecture.py` finds a violation and accepts good code."""
 
+from pathlib import Path
+
 import pytest
 
+from dbtools.backends import BACKENDS
 from tests.test_architecture import (
     MAX_LINES_OF_FUNCTION,
     MAX_LINES_OF_MODULE,
+    ROOT,
     RULES,
     TEST_RULES,
     Module,
@@ -38,7 +42,7 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
     ("rule", "path", "text"),
     [
         (has_a_floor, "attic.py", ""),
-        (imports_lower_floors, "catalog.py", "from dbtools.policy.roles import Role"),
+        (imports_lower_floors, "schema/catalog.py", "from dbtools.policy.roles import Role"),
         (imports_lower_floors, "queries.py", "import dbtools.statements.select.select"),
         (imports_lower_floors, "errors.py", "def f(): from dbtools import cli"),
         (imports_lower_floors, "tools/rows.py", "from dbtools.backends import BACKENDS"),
@@ -50,11 +54,11 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
         (imports_what_it_may, "service/execution.py", "import asyncio"),
         (imports_what_it_may, "service/calls.py", "from asyncio import Event"),
         (imports_what_it_may, "tools/rows.py", "import anyio.abc"),
-        (imports_what_it_may, "statement.py", "from sqlalchemy.ext import asyncio"),
+        (imports_what_it_may, "statements/select.py", "from sqlalchemy.ext import asyncio"),
         (imports_what_it_may, "database.py", "import asyncpg"),
         (imports_at_the_top, "service.py", "def f():\n    import json"),
         (imports_at_the_top, "server/stdio.py", "class C:\n    def f(self):\n        import json"),
-        (is_pure, "results.py", "async def render(): ..."),
+        (is_pure, "answers/results.py", "async def render(): ..."),
         (is_pure, "tools/rows.py", "class C:\n    async def f(self): ..."),
         (says_no_foreign_word, "errors.py", "#: as in SQLite"),
         (says_no_foreign_word, "settings.py", "PostgreSQLSettings = 1"),
@@ -90,7 +94,7 @@ def test_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
     ("path", "text"),
     [
         ("__init__.py", '__version__ = "1"\n__all__ = ["__version__"]'),
-        ("policy.py", "from dbtools import __version__, errors\nfrom dbtools.queries import load"),
+        ("policy/roles.py", "from dbtools import __version__, errors\nfrom dbtools.schema import load"),
         ("tools/rows.py", "from dbtools.tools.page import Page\nfrom . import page"),
         ("backends/sqlite.py", "import asyncio\nimport sqlite3\nfrom dbtools.statements.select import X"),
         ("server/stdio.py", "import asyncio\ntry: f()\nexcept Exception: pass"),
@@ -127,3 +131,21 @@ def test_ring_of_imports_is_noticed() -> None:
     )
 
     assert set(cycle_in(modules)) == {"dbtools.tools", "dbtools.tools.rows", "dbtools.tools.page"}
+
+
+def test_ring_of_rooms_is_noticed() -> None:
+    modules = (
+        Module(path="backends/one/reading/runner.py", text="from dbtools.backends.one.writing.a import A"),
+        Module(path="backends/one/writing/a.py", text=""),
+        Module(path="backends/one/writing/b.py", text="from dbtools.backends.one.reading.grammar import B"),
+        Module(path="backends/one/reading/grammar.py", text=""),
+    )
+
+    assert set(cycle_in(modules)) == {"dbtools.backends.one.reading", "dbtools.backends.one.writing"}
+
+
+def test_databases_have_the_same_rooms() -> None:
+    folders = [Path(*package.split(".")) for package in sorted({*BACKENDS.values()})]
+    rooms = [sorted(each.parent.name for each in (ROOT / folder).glob("*/__init__.py")) for folder in folders]
+
+    assert rooms == [["connection", "queries", "reading", "run_sql", "schema", "writing"]] * len(rooms)

@@ -1,18 +1,14 @@
 """Explain why an answer is empty or null. Conditions in, statements that ask about them and a note out."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
+from decimal import Decimal
 from functools import cached_property, partial
-from heapq import nlargest
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import ClassVar
 
 from dbtools.answers.results import ResultSet
-from dbtools.errors import unaccented
 from dbtools.expressions.parser import Expressions
 from dbtools.expressions.terms import (
     Bucketed,
@@ -42,8 +38,9 @@ from dbtools.statements.select import (
 )
 from dbtools.tools.arguments import Comparison, Where, Within
 from dbtools.tools.binding import FOR_NULL, NULLS, SEARCH_FORM, column_advice
+from dbtools.tools.nearness import NEAR, nearest_values, value_of
 from dbtools.values.cells import Cut, encoder
-from dbtools.values.dates import DAY, clock_of, utc
+from dbtools.values.dates import DAY
 from dbtools.values.types import (
     MOMENTS,
     NUMERIC,
@@ -62,9 +59,6 @@ MOST_CHECKS = 3  #: conditions to explain
 FEW = 10  #: at most so many values are all listed
 SOME = 25  #: at most so many values are all listed if none is similar to the wanted value
 MOST_MISSING = 3  #: wanted values for which the nearest are searched
-LIKELY = 50  #: candidates that are compared letter by letter
-COMPARED = 40  #: characters of two values that are compared
-NEAR = 5  #: nearest values to list
 LONGEST = 200  #: characters to read of a value
 PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.CONTAINS: str.__contains__,
@@ -160,7 +154,7 @@ class ValuesQuestion:
         return list(islice(missing, MOST_MISSING))
 
     def _values(self, texts: Sequence[str]) -> list[str | Decimal]:
-        return [_value(text, self.place.type.family) for text in texts]
+        return [value_of(text, self.place.type.family) for text in texts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,39 +374,6 @@ def _is_listed(table: Table, place: Operand) -> bool:
         return False
     is_key = type.family in NUMERIC and any(key.columns == (place.name,) for key in table.keys)
     return type.family in CHECKED and type.equatable and not is_key
-
-
-def _value(text: str, family: Family) -> str | Decimal:
-    """Return the value of *text*, equal for all spellings of the same value."""
-    if family not in NUMERIC:
-        return (utc(text.strip()) or clock_of(text.strip())) if family in TEMPORAL else text
-    try:
-        number = Decimal(text.strip())
-    except InvalidOperation:
-        return text
-    return text if number.is_nan() else number
-
-
-def nearest_values(family: Family, wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    """Return the *texts* nearest to *wanted*: by letters, or the one before and the one after."""
-    if family not in (*NUMERIC, *TEMPORAL):
-        return _nearest_texts(wanted, texts)
-    meant = _value(wanted, family)
-    values = ((_value(text, family), text) for text in texts)
-    ordered = sorted(each for each in values if type(each[0]) is type(meant))
-    at = bisect_left(ordered, (meant, ""))
-    return [text for _, text in ordered[max(0, at - 1) : at + 1]]
-
-
-def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    low = unaccented(caseless(wanted.strip()))[:COMPARED]
-    folded = {unaccented(caseless(text.strip()))[:COMPARED]: text for text in texts}
-    similar = [each for each in folded if min(len(each), len(low)) > 2 and (low in each or each in low)]
-    # Counting common pairs of letters finds likely candidates quickly.
-    pairs = set(pairwise(low))
-    likely = nlargest(LIKELY, folded, key=lambda text: len(pairs & set(pairwise(text))))
-    close = get_close_matches(low, likely, n=NEAR, cutoff=0.7)
-    return [folded[each] for each in dict.fromkeys([*close[:2], *similar, *close])][:NEAR]
 
 
 def _listed(values: Sequence[str]) -> str:

@@ -4,11 +4,11 @@ Identifiers come from the catalog and are always quoted; values are always bound
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import is_
 from typing import Any
 
 import sqlalchemy as sa
 
+from dbtools.backends.compile.pages import is_after
 from dbtools.backends.compile.sources import (
     SEEN,
     SIGNS,
@@ -253,7 +253,8 @@ def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Sel
     if shape.conditions:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
-        select = select.where(terms.asked([_after(shape, terms, grammar)], Match.ALL))
+        order = [terms[step.term] for step in shape.order]
+        select = select.where(terms.asked([is_after(shape, order, grammar)], Match.ALL))
     select = select.distinct() if shape.distinct else select.group_by(*groups.values())
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
@@ -369,39 +370,3 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
     column = grammar.sortable(column, term.type)
     ordered = column.asc() if step.direction is Direction.ASC else column.desc()
     return grammar.nulls_last(ordered) if term.nullable else ordered
-
-
-def _after(shape: Select, terms: Terms, grammar: Grammar) -> Truth:
-    """Return the condition that a row comes after the last row of the previous page.
-
-    Use a row comparison if possible, because an index can serve all of it. Otherwise use one alternative for
-    each step, and bound the first column so that an index can be used.
-    """
-    steps, names = shape.order, shape.after
-    cells = [terms[step.term] for step in steps]
-    types = [step.term.type for step in steps]
-    columns = [
-        grammar.keyed(grammar.comparable(cell, type), type) for cell, type in zip(cells, types, strict=True)
-    ]
-    values = [grammar.value(str(name), step.term.type) for step, name in zip(steps, names, strict=True)]
-    plain = all(name and not step.term.nullable for step, name in zip(steps, names, strict=True))
-    first = steps[0].direction is Direction.ASC
-    as_stored = all(map(is_, cells, columns))
-    if plain and as_stored and len(steps) > 1 and len({step.direction for step in steps}) == 1:
-        row, last = sa.tuple_(*columns), sa.tuple_(*values)
-        return row > last if first else row < last
-    alternatives: list[Truth] = []
-    same: list[Truth] = []
-    for step, name, column, value in zip(steps, names, columns, values, strict=True):
-        beyond = sa.false() if name is None else _beyond(step, column, value)
-        alternatives.append(sa.and_(*same, beyond))
-        same.append(column.is_(sa.null()) if name is None else column == value)
-    if plain and not (as_stored and len(steps) == 1):
-        sign = Operator.GTE if first else Operator.LTE
-        return sa.and_(grammar.compare(sign, cells[0], steps[0].term.type, values[0]), sa.or_(*alternatives))
-    return sa.or_(*alternatives)
-
-
-def _beyond(step: Order, column: Element, value: Element) -> Truth:
-    further: Truth = column > value if step.direction is Direction.ASC else column < value
-    return sa.or_(further, column.is_(sa.null())) if step.term.nullable else further
