@@ -39,7 +39,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-LONGEST_NAME = 400  #: characters of a name for which similar ones are searched
+LONGEST_SIMILAR = 400  #: characters of a name for which similar ones are searched
 MISSPELLED = 0.75  #: how similar a name is to the one that is meant, where most are similar to some other
 MOST_NAMES = 60  #: names that one hint lists at most
 
@@ -256,7 +256,7 @@ class ConfigurationError(DbtoolsError, code="configuration"):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > LONGEST_SIMILAR:
         return ""
     folded = {each.lower(): each for each in known}
     low = name.lower()
@@ -270,7 +270,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def misspelled(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for those of very many *known* names that *name* misspells, or nothing."""
-    return _suggestion(get_close_matches(name[:LONGEST_NAME].lower(), known, n=3, cutoff=MISSPELLED))
+    return _suggestion(get_close_matches(name[:LONGEST_SIMILAR].lower(), known, n=3, cutoff=MISSPELLED))
 
 
 def _suggestion(names: Sequence[str]) -> str:

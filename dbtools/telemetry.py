@@ -20,7 +20,7 @@ DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls 
 ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls return")
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls return")
 REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the ID of the current request
-REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are rejected")
+REFUSED_REQUESTS = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are rejected")
 UNTRACED = nullcontext(INVALID_SPAN)
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
 

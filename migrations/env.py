@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.backends.postgresql.registry import HAS_FOREIGN_TYPE, PATH, TRUSTED
+from dbtools.backends.postgresql.registry import HAS_FOREIGN_TYPE, TRUSTED, TRUSTED_PATH
 
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"
@@ -111,7 +111,7 @@ def _pinned(connection: sa.Connection) -> Iterator[None]:
     """Set the search path in each transaction: a pooler would pass a session's path on to other clients."""
 
     def pin(begun: sa.Connection) -> None:
-        begun.execute(SET_PATH, {"path": PATH})
+        begun.execute(SET_PATH, {"path": TRUSTED_PATH})
 
     pin(connection)
     sa.event.listen(connection, "begin", pin)

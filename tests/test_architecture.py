@@ -337,7 +337,7 @@ def breaches_of(module: Module, rules: tuple[Rule, ...]) -> list[str]:
 
 
 def cycle_in(modules: tuple[Module, ...]) -> list[str]:
-    """Return the names of modules, or of rooms in one folder, that import each other in a ring, or nothing."""
+    """Return the names of modules, or of rooms in one folder, that import each other in a ring."""
     imports = {f"{PACKAGE}.{module.name}".removesuffix(".__init__"): module.imports for module in modules}
     graph = defaultdict[str, set[str]](set)
     for importer, found in imports.items():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dbtools.schema.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, grouped, split, words
 from dbtools.values.types import Family
 
-LONGEST = 20_000  #: characters; longer constraints are ignored
+LONGEST_CHECK = 20_000  #: characters; longer constraints are ignored
 MOST_BRACKETS = 100  #: constraints with more are ignored
 
 #: Words that are values or begin an expression, and so are not columns.
@@ -21,18 +21,18 @@ NO_COLUMNS = words(
     "user when"
 )
 FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-COMPARING = frozenset({*FLIPPED, "in", "between"})
-TEXTS = frozenset({"text", "character varying", "varchar"})
-INTEGER = re.compile(r"-?\d+", re.ASCII)
-WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)  #: a number beside which there are others of 64 bits
-NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?", re.ASCII)
+COMPARISON_WORDS = frozenset({*FLIPPED, "in", "between"})
+TEXT_TYPES = frozenset({"text", "character varying", "varchar"})
+INTEGER_TEXT = re.compile(r"-?\d+", re.ASCII)
+WHOLE_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)  #: a number beside which there are others of 64 bits
+NUMBER_TEXT = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?", re.ASCII)
 ZONES = ("with time zone", "without time zone")
 #: By type: the numbers that a cast to it does not change. None: casts of texts change nothing.
-CASTS: Mapping[str, re.Pattern[str] | None] = {
-    **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER),
-    **dict.fromkeys(("numeric", "real", "double precision"), NUMBER),
+EXACT_CASTS: Mapping[str, re.Pattern[str] | None] = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER_TEXT),
+    **dict.fromkeys(("numeric", "real", "double precision"), NUMBER_TEXT),
     **dict.fromkeys(
-        (*TEXTS, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
+        (*TEXT_TYPES, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
     ),
 }
 NEVER = re.compile("(?!)")
@@ -63,7 +63,7 @@ def limits_of(checks: Iterable[Check], family: Family) -> dict[str, Any]:
 def _bound(literal: str, operator: str, family: Family) -> str:
     if operator.endswith("="):
         return literal
-    if family is Family.INTEGER and WHOLE.fullmatch(literal):
+    if family is Family.INTEGER and WHOLE_NUMBER.fullmatch(literal):
         return str(int(literal) + (1 if operator == ">" else -1))
     return f"{operator} {literal}"
 
@@ -79,7 +79,7 @@ _Parts = Sequence[Part]
 @lru_cache(maxsize=1024)  # many tables have the same constraints
 def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     """Return the checks in the constraint *expression*, with or without the word CHECK."""
-    if len(expression) > LONGEST or expression.count("(") > MOST_BRACKETS:
+    if len(expression) > LONGEST_CHECK or expression.count("(") > MOST_BRACKETS:
         return ()
     try:
         parts: _Parts = grouped(code_of(expression, lexis), expression).parts
@@ -140,11 +140,11 @@ def _unless_null(alternatives: Sequence[_Parts]) -> Iterator[Check]:
 
 def _comparison(parts: _Parts) -> Iterator[Check]:
     """Read one comparison of a column with literals."""
-    at = next((at for at, part in enumerate(parts) if part.word in COMPARING), None)
+    at = next((at for at, part in enumerate(parts) if part.word in COMPARISON_WORDS), None)
     if at is None:
         return
     left, operator, right = parts[:at], parts[at].word, parts[at + 1 :]
-    if operator in FLIPPED and _column(left, TEXTS) is None:
+    if operator in FLIPPED and _column(left, TEXT_TYPES) is None:
         left, operator, right = right, FLIPPED[operator], left
     match operator:
         case "in":
@@ -159,7 +159,7 @@ def _comparison(parts: _Parts) -> Iterator[Check]:
 
 def _chosen(left: _Parts, values: Iterable[_Parts]) -> Iterator[Check]:
     # For equality, a cast to text changes nothing.
-    column, literals = _column(left, TEXTS), [_literal(each) for each in values]
+    column, literals = _column(left, TEXT_TYPES), [_literal(each) for each in values]
     known = [
         each.text for each in literals if each and (not each.is_number or CHOSEN_NUMBER.fullmatch(each.text))
     ]
@@ -192,9 +192,9 @@ def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
 
 def _literal(parts: _Parts) -> _Literal | None:
     match _operand(parts):
-        case [Token(TokenKind.NUMBER, text)], cast if NUMBER.fullmatch(text):
+        case [Token(TokenKind.NUMBER, text)], cast if NUMBER_TEXT.fullmatch(text):
             literal = _Literal(text, True)
-        case [Token(TokenKind.SIGN, "-"), Token(TokenKind.NUMBER, text)], cast if NUMBER.fullmatch(text):
+        case [Token(TokenKind.SIGN, "-"), Token(TokenKind.NUMBER, text)], cast if NUMBER_TEXT.fullmatch(text):
             literal = _Literal(f"-{text}", True)
         case [Token(TokenKind.TEXT, text) as token], cast if text[0] == "'":
             literal = _Literal(token.value, False)
@@ -203,7 +203,7 @@ def _literal(parts: _Parts) -> _Literal | None:
     if cast is None:
         return literal
     # A cast that might change the literal, or that is unknown, makes it unknown.
-    numbers = CASTS.get(cast, NEVER)
+    numbers = EXACT_CASTS.get(cast, NEVER)
     if numbers is None:
         return None if literal.is_number else literal
     return _Literal(literal.text, True) if numbers.fullmatch(literal.text) else None
@@ -213,6 +213,6 @@ def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
     match _operand(_inside(parts[1:]) or ()):
         case [Token(TokenKind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
-            return split(items.parts, ",") if cast is None or cast.removesuffix(" [") in TEXTS else []
+            return split(items.parts, ",") if cast is None or cast.removesuffix(" [") in TEXT_TYPES else []
         case _:
             return []

@@ -17,8 +17,8 @@ from dbtools.backends.refusals import Cause
 
 SCRIPT = Path(__file__).with_name("answering.py")
 WORKERS = max(2, min(4, os.cpu_count() or 2))
-SHARE = WORKERS // 2  #: workers that one caller may use at once
-GRACE = 0.1  #: seconds after its deadline when a request is ended with its process
+MOST_OF_CALLER = WORKERS // 2  #: workers that one caller may use at once
+PROCESS_GRACE = 0.1  #: seconds after its deadline when a request is ended with its process
 LEAST = 0.01  #: seconds that a request gets after it has waited
 LOST: Mapping[str, Any] = {"error": "lost"}  #: the answer of a process that has ended
 LARGEST_ANSWER = 128 * 2**20  #: bytes
@@ -132,10 +132,10 @@ class WorkerPool:
         The process is killed if it has not answered when the time of the loop is *ends*. A process that does
         not know the key of the request gets what *specify* returns as well.
         """
-        turn = self._turns.setdefault(caller, asyncio.Semaphore(SHARE))
+        turn = self._turns.setdefault(caller, asyncio.Semaphore(MOST_OF_CALLER))
         process: Worker | None = None
         try:
-            async with asyncio.timeout_at(ends + GRACE), turn, self.pool.connection() as process:
+            async with asyncio.timeout_at(ends + PROCESS_GRACE), turn, self.pool.connection() as process:
                 answer: Mapping[str, Any] = await process.ask({**request, "timeout": _left(ends)})
                 if "needs" in answer:
                     spec = await specify()

@@ -18,7 +18,7 @@ from dbtools.errors import Refused
 from dbtools.schema.sql import Lexis, Parameter, Token, TokenKind, code_of
 
 Piece = str | Parameter
-TEXT = Declared(type="text", array=False)  #: of claims, until the database says more
+DECLARED_TEXT = Declared(type="text", array=False)  #: of claims, until the database says more
 GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
 #: The text before and after a parameter that is a list.
 OPENING = re.compile(

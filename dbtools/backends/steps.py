@@ -25,7 +25,7 @@ from dbtools.values.types import ColumnType, Family
 
 JOURNAL_TABLE = "dbtools_write"
 PRUNED = 100  #: how many outdated entries of the journal one call removes at most
-COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
+JOURNAL_COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affected", "keys")
 OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
@@ -50,10 +50,10 @@ class Journal:
 
 def journal_of(grammar: Grammar, schema: str) -> Journal:
     """Return the statements in *grammar* on the journal in *schema*."""
-    table = sa.table(JOURNAL_TABLE, *map(sa.column, COLUMNS), schema=schema)
+    table = sa.table(JOURNAL_TABLE, *map(sa.column, JOURNAL_COLUMNS), schema=schema)
     c = table.c
     old = sa.select(c.id).where(c.seconds < sa.bindparam("seconds")).limit(PRUNED)
-    values: dict[str, sa.BindParameter[object]] = {name: sa.bindparam(name) for name in COLUMNS}
+    values: dict[str, sa.BindParameter[object]] = {name: sa.bindparam(name) for name in JOURNAL_COLUMNS}
     same = [c[name] == values[name] for name in ("caller", "tool", "key")]
     entered = ("id", "caller", "tool", "key", "arguments", "seconds")
     enter = grammar.insert(table).values({name: values[name] for name in entered}).on_conflict_do_nothing()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dbtools.cli.options import (
-    FILES,
+    ANY_FILE,
     REFUSED,
     caller_of,
     claim_option,
@@ -76,7 +76,7 @@ def tools(
 
 
 words_argument = click.argument(
-    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", type=FILES
+    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", type=ANY_FILE
 )
 
 

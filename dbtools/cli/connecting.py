@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from dbtools.settings import Settings
 
 PACKAGE = "dbtools-mcp"
-TOKEN = "DBTOOLS_TOKEN"
+TOKEN_VARIABLE = "DBTOOLS_TOKEN"
 FILE_SECRETS = " The file now holds secrets, such as a password: do not commit it."
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 HEADER_VARIABLE, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 
 
@@ -96,7 +96,7 @@ def _bridged(url: str, token: str | None) -> Entry:
 
 def _header(reference: str) -> Callable[[str], Entry]:
     """Return a function that makes the headers of an entry; *reference* is how the client writes NAME."""
-    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
+    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('VARIABLE_NAME', name)}"}}
 
 
 #: The formats are those of the clients' documentation: code.claude.com/docs/en/mcp, cursor.com/docs/mcp,
@@ -168,7 +168,8 @@ CLIENTS: Mapping[str, Client] = {
 @click.option(
     "--token-env",
     metavar="NAME",
-    help=f"The environment variable with the token for --http.  [default: {TOKEN}; none for localhost]",
+    help=f"The environment variable with the token for --http.  "
+    f"[default: {TOKEN_VARIABLE}; none for localhost]",
 )
 @click.option("--name", help="The server's name in the client.  [default: the name of the database]")
 @click.option("--write", is_flag=True, help="Edit the client's file, and keep a backup.")
@@ -210,7 +211,9 @@ def connect(
         echo(as_json, content, "" if as_json else _snippet(client, known_as, entry))
         return
     if PLACEHOLDER in json.dumps(entry):
-        raise click.UsageError(f"This client stores the token in its file: set {token_env or TOKEN} first.")
+        raise click.UsageError(
+            f"This client stores the token in its file: set {token_env or TOKEN_VARIABLE} first."
+        )
     done = _change(chosen, known_as, entry, is_named=name is not None)
     echo(as_json, {**content, "done": done}, done)
     for warning in warnings if http else _warnings(settings_for(target), role):
@@ -227,7 +230,10 @@ def _check_options(client: str, target: str | None, http: str | None, token: str
         (http and target, "Use either TARGET or --http."),
         (http and names_caller, "Over HTTP, the token decides role and claims: omit --role and --claim."),
         (token and not http, "--token-env needs --http."),
-        (token and not NAME.fullmatch(token), "--token-env must be the name of a variable, not a token."),
+        (
+            token and not VARIABLE_NAME.fullmatch(token),
+            "--token-env must be the name of a variable, not a token.",
+        ),
     ):
         if is_wrong:
             raise click.UsageError(problem)
@@ -251,7 +257,7 @@ def _over_http(client: Client, url: str, token: str | None) -> tuple[Entry, list
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise click.UsageError("--http must be the URL of a server, such as https://db.example.com/mcp.")
     is_local = _is_local(url)
-    variable = token or (None if is_local else TOKEN)
+    variable = token or (None if is_local else TOKEN_VARIABLE)
     entry = client.entry(url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp", variable)
     warnings = [f"Set {variable} to the token in the environment of the client."] if variable else []
     if variable and parts.scheme == "http" and not is_local:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
 CLAIMS = "DBTOOLS_CLAIMS"
-READING = "Reading the database"
-FILES = click.Path(readable=False)  #: a shell completes the names of files
+READING_LABEL = "Reading the database"
+ANY_FILE = click.Path(readable=False)  #: a shell completes the names of files
 PROGRESS_DELAY = 1.0  #: seconds after which progress is shown
 FILE_WIDTH = 1_000  #: columns of an output that is not a terminal
 
@@ -41,7 +41,7 @@ def is_target(word: str) -> bool:
     return is_url(word) or word.endswith(".toml") or is_file(home_path(word))
 
 
-target_argument = click.argument("target", required=False, type=FILES)
+target_argument = click.argument("target", required=False, type=ANY_FILE)
 role_option = click.option(
     "--role",
     envvar="DBTOOLS_ROLE",
@@ -140,7 +140,7 @@ def with_toolbox(
     use: "Callable[[Toolbox, Backend], Any]",
     role: str | None = None,
     *,
-    title: str = READING,
+    title: str = READING_LABEL,
 ) -> Any:
     """Open the toolbox of *settings*, for *role* or for all roles, and return the result of *use*.
 
@@ -161,7 +161,7 @@ def with_toolbox(
     return wait_for(use_and_close, title=title)
 
 
-def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING) -> Any:
+def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING_LABEL) -> Any:
     """Run an async *function* to its end; show *title* as the progress if it takes long."""
     with waiting(title):
         return run(function, *arguments)

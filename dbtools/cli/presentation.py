@@ -22,7 +22,7 @@ from dbtools.service.snapshot import View
 from dbtools.tools.definition import tokens_of, tool_content
 from dbtools.values.cells import json_of, visible
 
-UNLIMITED = 1_000_000  #: columns: more than any table has
+ANY_WIDTH = 1_000_000  #: columns: more than any table has
 #: The columns that are not in the middle of the table of described tables, by their places.
 PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 HEADING = ("name", "kind", "row_estimate", "comment", "columns")
@@ -140,7 +140,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Any]) -> None:
     """Print *rows* as a table if they fit, otherwise one field on each line."""
     table = _table(columns, rows)
     console = _console()
-    if console.measure(table, options=console.options.update_width(UNLIMITED)).maximum <= console.width:
+    if console.measure(table, options=console.options.update_width(ANY_WIDTH)).maximum <= console.width:
         _print(table)
         return
     for number, row in enumerate(rows, start=1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dbtools.cli.options import (
-    FILES,
+    ANY_FILE,
     REFUSED,
     counted,
     echo,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
 ONE = "[TARGET] NAME"
-STATES: Mapping[str, tuple[str, str]] = {
+STATE_COMMANDS: Mapping[str, tuple[str, str]] = {
     "remove": ("removed", "Remove the query NAME and its previous version."),
     "enable": ("enabled", "Serve the query NAME again."),
     "disable": ("disabled", "Stop serving the query NAME, but keep it."),
@@ -46,7 +46,7 @@ def registry() -> None:
 
 
 @registry.command(epilog=example("dbtools registry upgrade shop.db"))
-@click.argument("url", type=FILES)
+@click.argument("url", type=ANY_FILE)
 @json_option
 def upgrade(url: str, as_json: bool) -> None:
     """Create or upgrade the registry in the database at URL.
@@ -76,7 +76,7 @@ def query() -> None:
 
 
 @query.command(epilog=example("dbtools query add sample.db top_customers.sql"))
-@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", type=FILES)
+@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", type=ANY_FILE)
 @json_option
 def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
@@ -168,7 +168,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 
 @query.command(epilog=example("dbtools query show sample.db order_status"))
-@click.argument("words", nargs=-1, metavar=ONE, type=FILES)
+@click.argument("words", nargs=-1, metavar=ONE, type=ANY_FILE)
 @click.option("--previous", is_flag=True, help="Print the previous version.")
 @json_option
 def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
@@ -193,7 +193,7 @@ def _add_command(verb: str, state: str, help: str) -> None:
     """Add the command *verb*, which calls the function of this name for one query."""
 
     @query.command(verb, epilog=example(f"dbtools query {verb} sample.db slow_parcels"), help=help)
-    @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
+    @click.argument("words", nargs=-1, metavar=ONE, type=ANY_FILE)
     @json_option
     def change(words: Sequence[str], as_json: bool) -> None:
         from dbtools.records.registry import change as changed
@@ -203,7 +203,7 @@ def _add_command(verb: str, state: str, help: str) -> None:
         echo(as_json, {"name": name, "state": state}, f"{name}: {state}")
 
 
-for verb, (state, help) in STATES.items():
+for verb, (state, help) in STATE_COMMANDS.items():
     _add_command(verb, state, help)
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dbtools.cli.options import (
+    ANY_FILE,
     DEFAULT_ROLE,
-    FILES,
     REFUSED,
     counted,
     echo,
@@ -35,7 +35,7 @@ CONFIGURATION, EXAMPLE = Path("dbtools.toml"), Path("queries/example.sql")
 SAMPLE = "sample.db"
 DATABASES = "*.db"
 
-FILE = """\
+CONFIGURATION_TEMPLATE = """\
 # `dbtools check` validates this file against the database. `dbtools schema` prints its JSON Schema for
 # your editor.
 
@@ -63,7 +63,7 @@ tables."*" = true             # names or patterns; more specific rules take prec
 # max_rows = 200              # per answer
 # timeout = "10s"             # per call
 """
-HIDDEN = """
+SECRETS_TEMPLATE = """
 # These columns look like secrets. To show one, remove it here, and describe it in [tables.TABLE.columns].
 """
 LOGIN = "# The password is in the environment variable {}.\n"
@@ -76,7 +76,7 @@ from {table}
 where lower({column}) like lower(:pattern)
 order by {order}
 """
-NOTHING = """\
+QUERY_TEMPLATE = """\
 -- name: one
 -- description: The number one. Replace this with your own query.
 -- returns: one
@@ -102,7 +102,7 @@ def sample(path: Path, as_json: bool) -> None:
 
 
 @click.command(epilog=example("dbtools init shop.db"))
-@click.argument("target", required=False, metavar="[URL]", type=FILES)
+@click.argument("target", required=False, metavar="[URL]", type=ANY_FILE)
 @json_option
 def init(target: str | None, as_json: bool) -> None:
     """Write a commented dbtools.toml and an example query.
@@ -188,11 +188,11 @@ def configuration(url: str, hidden: Hidden, description: str, password: str) -> 
         for table, names in hidden.items()
     )
     about = tomlkit.string(description).as_string()
-    return FILE.format(
+    return CONFIGURATION_TEMPLATE.format(
         url=tomlkit.string(url).as_string(),
         login=LOGIN.format(password) if password else "",
         description=f"description = {about}\n" if description else "",
-        hidden=f"{HIDDEN}{rules}" if rules else "",
+        hidden=f"{SECRETS_TEMPLATE}{rules}" if rules else "",
     )
 
 
@@ -210,7 +210,7 @@ def example_query(catalog: "Catalog", hidden: Hidden) -> str:
         if column.name not in hidden.get(catalog.unique_name(table), ())
     ]
     if not found:
-        return NOTHING
+        return QUERY_TEMPLATE
     table, column = max(found, key=lambda each: each[1].lower().endswith(("name", "title")))
     keys = [each.name for each in table.key_columns]
     names = (table.name,) if not table.schema or table.schema in catalog.search_path else table.location

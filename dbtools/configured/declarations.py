@@ -10,7 +10,7 @@ from dataclasses import replace
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.policy.sensitive import is_secret
-from dbtools.schema.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Table
+from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Column, ForeignKey, Location, Table
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.values.cells import REDACTED
 from dbtools.values.types import quoted
@@ -122,7 +122,7 @@ def _reference(
         if each not in of.column_by_name:
             return _unknown_column(of, each, key, source)
     here, there = table.column_by_name[column], target.column_by_name[end]
-    if UNREADABLE in (here.type, there.type):
+    if UNKNOWN_TYPE in (here.type, there.type):
         return None
     if any(each.declared and each.columns == (column,) for each in table.foreign_keys):
         return finding(Kind.REFERENCE_DECLARED, source, key=key)

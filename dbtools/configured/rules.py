@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dbtools.errors import listing, nearest
 from dbtools.findings import Finding, FindingCode, Kind, Level, finding
-from dbtools.policy.roles import WHOLE, Restriction, Role, Rule
+from dbtools.policy.roles import WHOLE_GRANT, Restriction, Role, Rule
 from dbtools.policy.writes import Problem, revealing_masks
 from dbtools.schema.catalog import Catalog, Table
 from dbtools.values.cells import BLANK
@@ -54,7 +54,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
 
 def _unknown_columns(whole: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield a finding for each column in *rule* that the *tables* lack, or spell in another case."""
-    grant = rule.grant or WHOLE
+    grant = rule.grant or WHOLE_GRANT
     named = (*(grant.columns or ()), *grant.exclude, *grant.masks)
     known = list(dict.fromkeys(name for table in tables for name in table.column_by_name))
     folded = {name.lower(): name for name in named}

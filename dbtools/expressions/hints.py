@@ -12,10 +12,12 @@ from dbtools.values.types import Operator
 
 BUCKET_NAMES = tuple(map(str, Bucket))
 MEASURES = 'For totals use aggregate_rows with measures such as {"function": "sum", "column": "total"}.'
-LONGEST = 1_000  #: characters of what is checked: the patterns may take time in proportion to their square
-QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+LONGEST_HINTED = (
+    1_000  #: characters of what is checked: the patterns may take time in proportion to their square
+)
+QUOTED_TEXT = re.compile(r"""'[^']*'|"[^"]*\"""")
 #: Hints by patterns of texts that are neither columns nor expressions.
-FORMS: Mapping[str, str] = {
+HINTS_BY_PATTERN: Mapping[str, str] = {
     r"^\s*(\w+\.)?\*\s*$": "Omit columns to get all of them.",
     r"\bover\s*\(": "There are no window functions: group, order_by and offset instead.",
     r"\brank\s*\(": "rank(column) is for order_by of a list, with matches in where.",
@@ -49,12 +51,12 @@ FORMS: Mapping[str, str] = {
 
 def hint(text: str) -> str:
     """Return a hint on what to write instead of *text*, which is neither a column nor an expression."""
-    bare = QUOTED.sub("''", text[:LONGEST])
-    return next((each for form, each in FORMS.items() if re.search(form, bare, re.IGNORECASE)), "")
+    bare = QUOTED_TEXT.sub("''", text[:LONGEST_HINTED])
+    return next((each for form, each in HINTS_BY_PATTERN.items() if re.search(form, bare, re.IGNORECASE)), "")
 
 
 #: Names of arguments in other tools, and what to write instead.
-ARGUMENTS: Mapping[str, str] = {
+OTHER_ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(("filter", "filters", "conditions"), "where"),
     **dict.fromkeys(("sort", "sort_by", "order", "direction"), "order_by"),
     **dict.fromkeys(("fields", "select"), "columns"),
@@ -102,9 +104,9 @@ MEASURE_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("as", "alias"), "name"),
 }
 STEP_KEYS: Mapping[str, str] = {"field": "column", **dict.fromkeys(("dir", "order"), "direction")}
-KEYS: Mapping[str, str] = {**CONDITION_KEYS, **MEASURE_KEYS, **STEP_KEYS}
+ARGUMENT_KEYS: Mapping[str, str] = {**CONDITION_KEYS, **MEASURE_KEYS, **STEP_KEYS}
 #: Names in a condition that are not columns: alone, they do not mean that such a column has a value.
-RESERVED = words("column op value values value_column any some none where match and or not nor all")
+CONDITION_WORDS = words("column op value values value_column any some none where match and or not nor all")
 #: Operators that take no value, and the value of is_null that they mean.
 NULL_TESTS: Mapping[str, str] = {
     **dict.fromkeys(("null", "is null"), "true"),
@@ -179,7 +181,7 @@ def _conditions(given: object) -> Sequence[Form]:
         return [_opposite(_single(value))]
     if form.keys() & {"some", "none"}:
         return [_related(form)]
-    if any(name.lower() in RESERVED or name.startswith("$") for name in form):
+    if any(name.lower() in CONDITION_WORDS or name.startswith("$") for name in form):
         raise ValueError(given)
     return [*chain.from_iterable(_equality(*each) for each in form.items())]
 
@@ -243,7 +245,7 @@ def _with_null(column: Form, op: str, values: Sequence[object]) -> Sequence[Form
 
 def _conditions_in(text: str) -> Sequence[Form]:
     """Return the conditions, all of which must hold, in *text* such as "total > 100 and id < 5"."""
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_HINTED:
         raise ValueError(text)
     parts = [text] if RANGE.fullmatch(text.strip()) else re.split(r"\sand\s", text, flags=re.I)
     return [_comparison_in(each.strip()) for each in parts]
@@ -304,7 +306,7 @@ def _steps(given: object) -> Sequence[object]:
 
 
 def _groups(pattern: re.Pattern[str], text: str) -> Sequence[str]:
-    match = pattern.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    match = pattern.fullmatch(text.strip()) if len(text) <= LONGEST_HINTED else None
     if match is None:
         raise ValueError(text)
     return match.groups("")

@@ -22,13 +22,13 @@ INTEGER = ColumnType(family=Family.INTEGER, name="integer", minimum=-(2**63), ma
 DECIMAL = ColumnType(family=Family.DECIMAL, name="decimal")
 #: The type of a date in a text, if the database has no types for dates.
 DATED = ColumnType(family=Family.TIMESTAMP, name="timestamp", lenient=True)
-NUMBERS: Mapping[Family, ColumnType] = {
+NUMBER_TYPES: Mapping[Family, ColumnType] = {
     Family.INTEGER: INTEGER,
     Family.DECIMAL: DECIMAL,
     Family.NUMBER: NUMBER,
     Family.ANY: NUMBER,
 }
-TEXTS = (Family.TEXT, Family.ENUM, Family.ANY)
+TEXT_FAMILIES = (Family.TEXT, Family.ENUM, Family.ANY)
 #: The families that coalesce takes, besides numbers.
 JOINABLE = (
     *(Family.BOOLEAN, Family.TEXT, Family.UUID),
@@ -84,7 +84,7 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     if not (moves and is_moment(left.type) and is_number(right.type)):
         raise ValueError(f"{described(left)} {operation} {described(right)} cannot be computed")
     if operation is Operation.SUBTRACT:
-        right = calculation(Operation.NEGATE, NUMBERS[right.type.family], right)
+        right = calculation(Operation.NEGATE, NUMBER_TYPES[right.type.family], right)
     return _moved(left, right)
 
 
@@ -92,7 +92,7 @@ def negated(operand: Operand) -> Calculation:
     """Return the negative of a number."""
     if not is_number(operand.type):
         raise ValueError(f"- takes a number, not {described(operand)}")
-    return calculation(Operation.NEGATE, NUMBERS[operand.type.family], operand)
+    return calculation(Operation.NEGATE, NUMBER_TYPES[operand.type.family], operand)
 
 
 def _number(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
@@ -108,14 +108,14 @@ def _number(operation: Operation, operands: Sequence[Operand], literals: Literal
             raise ValueError(f"round takes 0 to {MOST_PLACES} decimal places, as a number")
     if operation is Operation.ROUND and not places:
         operands = (first, literals.bound("0", INTEGER, "0"))
-    return calculation(operation, NUMBERS[first.type.family], *operands)
+    return calculation(operation, NUMBER_TYPES[first.type.family], *operands)
 
 
 def _text(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
     if len(operands) > 1:
         raise ValueError(f"{operation} takes 1 argument")
     (text,) = operands
-    if text.type.family not in TEXTS:
+    if text.type.family not in TEXT_FAMILIES:
         raise ValueError(f"{operation} takes a text, not {described(text)}")
     type = (
         INTEGER
@@ -146,7 +146,7 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
 
 
 OperandRule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
-RULES: Mapping[Operation, OperandRule] = {
+OPERATION_RULES: Mapping[Operation, OperandRule] = {
     Operation.COALESCE: _first,
     Operation.ABS: _number,
     Operation.ROUND: _number,

@@ -18,7 +18,15 @@ from typing import NamedTuple
 from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.expressions import hints as habits
-from dbtools.expressions.operations import DECIMAL, INTEGER, RULES, Literals, combined, described, negated
+from dbtools.expressions.operations import (
+    DECIMAL,
+    INTEGER,
+    OPERATION_RULES,
+    Literals,
+    combined,
+    described,
+    negated,
+)
 from dbtools.expressions.terms import (
     TEXT,
     Bucket,
@@ -39,7 +47,7 @@ from dbtools.values.types import quoted
 MOST_NODES = 64
 NAMES = ("name", "quoted")  #: kinds of tokens
 NODES = "columns, numbers and operators"
-DEEPEST = 8  #: nested parentheses, since the stack of a database's parser is small
+DEEPEST_PARENTHESES = 8  #: nested parentheses, since the stack of a database's parser is small
 MOST_IN_CALL = 500  #: nodes; more would take too long to compile
 TOKEN = re.compile(
     r"""\s*(?:
@@ -52,10 +60,15 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
-COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
+EXPRESSION_SIGN = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what only expressions contain
 QUOTES = "Write names with other characters in double quotes."
 MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date. Text cannot be concatenated."
-SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
+SIGN_OPERATIONS = {
+    "+": Operation.ADD,
+    "-": Operation.SUBTRACT,
+    "*": Operation.MULTIPLY,
+    "/": Operation.DIVIDE,
+}
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 
 
@@ -92,7 +105,7 @@ class Expressions:
         name, _, bucket = text.rpartition(".")
         if bucket.lower() in tuple(Bucket) and self.get(name) is not None:
             return f"Write the bucket as {name}:{bucket}."
-        names = self.names.table.column_by_name if COMPUTED.search(text) else ()
+        names = self.names.table.column_by_name if EXPRESSION_SIGN.search(text) else ()
         odd = (each for each in names if worded(each) != each)
         found = (worded(each) for each in odd if each.lower() in text.lower() and worded(each) not in text)
         return next((f"In an expression write {each}, in double quotes." for each in found), "")
@@ -105,7 +118,7 @@ class Expressions:
         place = self.names.get(name) if colon else None
         if place is not None:
             return bucketed(self._allowed(place, argument), bucket.strip(), argument)
-        if COMPUTED.search(text):
+        if EXPRESSION_SIGN.search(text):
             return _Parser(self, text, argument).parse()
         is_bucket = colon and bucket.strip().lower() in tuple(Bucket)
         raise self.names.unknown(name if is_bucket else text, argument)
@@ -218,8 +231,8 @@ class _Parser:
 
     def _sum(self) -> Operand:
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._refusal(self._token.at, f"more than {DEEPEST} nested parentheses")
+        if self._depth > DEEPEST_PARENTHESES:
+            raise self._refusal(self._token.at, f"more than {DEEPEST_PARENTHESES} nested parentheses")
         left = self._product()
         while sign := self._take("+", "-"):
             left = self._combined(sign, left, self._product())
@@ -234,7 +247,7 @@ class _Parser:
 
     def _combined(self, sign: _Token, left: Operand, right: Operand) -> Operand:
         self._at = sign.at
-        return combined(SIGNS[sign.text], left, right, self._terms.literals)
+        return combined(SIGN_OPERATIONS[sign.text], left, right, self._terms.literals)
 
     def _factor(self) -> Operand:
         self._count()
@@ -289,8 +302,8 @@ class _Parser:
         word = name.text.lower()
         if word in MEASURES:
             return self._related(name)
-        if word not in RULES:
-            known = [*RULES, *MEASURES]
+        if word not in OPERATION_RULES:
+            known = [*OPERATION_RULES, *MEASURES]
             hint = f"{nearest(word, known)}Functions: {listing(known)}."
             raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
         self._take("(")
@@ -300,7 +313,7 @@ class _Parser:
         self._close()
         self._at = name.at
         operation = Operation(word)
-        return RULES[operation](operation, operands, self._terms.literals)
+        return OPERATION_RULES[operation](operation, operands, self._terms.literals)
 
     def _related(self, name: _Token) -> Related:
         """Return a measure of the rows that refer to a row; the first name in it is the relation."""

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from dbtools.findings import Finding, Source, WriteProblem
 from dbtools.policy.writes import EVERYTHING, Problem, WriteGrant, with_writes
-from dbtools.schema.catalog import UNREADABLE, Catalog, Column, Location, RowFilter, Table, matching
+from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Column, Location, RowFilter, Table, matching
 from dbtools.values.cells import BLANK
 from dbtools.values.types import Mask, masked_type
 
@@ -79,7 +79,7 @@ class Rule:
     @property
     def narrows(self) -> bool:
         """Whether it hides its tables or a part of them."""
-        return self.grant is None or replace(self.grant, writes=None) != WHOLE
+        return self.grant is None or replace(self.grant, writes=None) != WHOLE_GRANT
 
     @property
     def is_pattern(self) -> bool:
@@ -88,7 +88,7 @@ class Rule:
 
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
-WHOLE = Grant()  #: of a role without rules
+WHOLE_GRANT = Grant()  #: of a role without rules
 MOST_PRECISE = 1_000_000  #: the precision of a name
 
 
@@ -187,8 +187,8 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     withheld: list[tuple[Table, Rule, Problem]] = []
     if role.rules is None:
-        pairs = ((table, tuple(_revealing_columns(table, WHOLE))) for table in catalog.tables)
-        every = {table.location: _narrowed(table, WHOLE, names) for table, names in pairs}
+        pairs = ((table, tuple(_revealing_columns(table, WHOLE_GRANT))) for table in catalog.tables)
+        every = {table.location: _narrowed(table, WHOLE_GRANT, names) for table, names in pairs}
         tables = tuple(_explained(catalog, _linked(table, every), every) for table in every.values())
         if role.writable:
             found = [with_writes(*pair, EVERYTHING) for pair in zip(catalog.tables, tables, strict=True)]
@@ -291,7 +291,7 @@ def _shown(table: Table, grant: Grant) -> Iterator[Column]:
     """Yield the columns of *table* that *grant* shows, with their masks."""
     for column in table.columns:
         granted = grant.columns is None or column.name in grant.columns
-        readable = column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK
+        readable = column.type is not UNKNOWN_TYPE or grant.masks.get(column.name) in BLANK
         if granted and readable and column.name not in grant.exclude:
             yield _masked(table, column, grant)
 

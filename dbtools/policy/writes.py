@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dbtools.errors import Broken, ConstraintViolated, listing, nearest
 from dbtools.findings import Kind, WriteProblem
 from dbtools.schema.catalog import (
-    UNREADABLE,
+    UNKNOWN_TYPE,
     Catalog,
     Column,
     Key,
@@ -290,7 +290,7 @@ def _is_masked(shown: Table, column: Column) -> bool:
 
 def _is_writable(column: Column) -> bool:
     type = column.type.element or column.type
-    return not column.generated and type.family is not Family.OBJECT and type is not UNREADABLE
+    return not column.generated and type.family is not Family.OBJECT and type is not UNKNOWN_TYPE
 
 
 def _presets(table: Table, presets: Mapping[str, object]) -> tuple[Preset, ...]:
@@ -333,7 +333,7 @@ def _unwritable(table: Table, name: str) -> Sequence[str]:
         return (WriteProblem.UNKNOWN_COLUMN.format(name=quoted(name), nearest=meant).rstrip(),)
     if column.generated:
         return (WriteProblem.GENERATED.format(name=name),)
-    if column.type is UNREADABLE:
+    if column.type is UNKNOWN_TYPE:
         return (WriteProblem.UNKNOWN_TYPE.format(name=name),)
     return () if _is_writable(column) else (WriteProblem.COMPOSITE.format(name=name),)
 

@@ -15,7 +15,7 @@ from dbtools.schema.sql import Fragment, Lexis, Parameter, SqlError, Token, code
 MOST_CLAUSES = 8
 CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)
 LIKE_CLAUSE = re.compile(r"/\*\s*\?|/\*.*\?\*/", re.DOTALL)
-MARKS = "/*? … ?*/"
+OPTIONAL_MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
 
@@ -107,7 +107,7 @@ def _is_clause(comment: Token, sql: str) -> bool:
     if CLAUSE.fullmatch(comment.text):
         return True
     if LIKE_CLAUSE.match(comment.text):
-        problem = f"an optional clause is written {MARKS} and must not contain a clause or comment"
+        problem = f"an optional clause is written {OPTIONAL_MARKS} and must not contain a clause or comment"
         raise SqlError(problem, sql=sql, offset=comment.offset)
     return False
 

@@ -25,39 +25,39 @@ from dbtools.values.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digi
 LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
 FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
 WANTED = f"Write {FORM}, with values that contain spaces in single quotes, and two spaces before the text"
-QUOTED = r"'(?:[^']|'')*+'"
-CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
+QUOTED_VALUE = r"'(?:[^']|'')*+'"
+CHOICE = rf"{QUOTED_VALUE}|[^\s,'\"()][^\s,'()]*+"
 OPTION = (
-    rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED})"
+    rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED_VALUE}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED_VALUE})"
     rf"|in ?\((?P<in>\s*+(?:{CHOICE})\s*+(?:,\s*+(?:{CHOICE})\s*+)*+)\))(?!\S)"
 )
 #: An option with an extra space before it must not be read as the text.
 DECLARATION = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63}):[ \t]*+"
     r"(?P<type>[A-Za-z]\w*+)(?P<array>\[\])?+(?P<optional>\?)?+"
-    rf"(?P<options>(?:{OPTION})*+)(?: = ?(?!null\b)(?P<default>{QUOTED}|[^\s']\S*+)(?!\S))?+"
+    rf"(?P<options>(?:{OPTION})*+)(?: = ?(?!null\b)(?P<default>{QUOTED_VALUE}|[^\s']\S*+)(?!\S))?+"
     r"(?:[ \t]*|(?:[ \t]{2,}+|\t)(?!=|(?:in|min|max|pattern) ?['(+\-\d])(?P<text>\S.*))",
     re.DOTALL,
 )
-OPTIONS = re.compile(OPTION)
-NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+OPTION_PATTERN = re.compile(OPTION)
+QUERY_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"
-DESCRIPTION = "description"
-KEYS = ("name", "title", DESCRIPTION, "returns", "max_rows", "timeout", "writes", "confirm")
+DESCRIPTION_KEY = "description"
+HEADER_KEYS = ("name", "title", DESCRIPTION_KEY, "returns", "max_rows", "timeout", "writes", "confirm")
 MOST_WRITTEN = 1_000  #: rows that one call of a query may change
 #: The arguments of a query that changes rows, besides its parameters.
 OF_CHANGES = ("dry_run", "idempotency_key", "confirm")
 LINE_WANTED = (
     "Write above the SQL, from the beginning of a line: -- KEY: value, "
-    f"with one of the keys {', '.join(KEYS)}, or {FORM}"
+    f"with one of the keys {', '.join(HEADER_KEYS)}, or {FORM}"
 )
-HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(KEYS)}):(?!//|:))(?P<value>.*)")
+HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(HEADER_KEYS)}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
-WORDS = "name|title|description|returns|max[_ -]?rows|timeout|writes|confirm"
+KEY_WORDS = "name|title|description|returns|max[_ -]?rows|timeout|writes|confirm"
 #: A comment that is almost certainly a misspelt header line, anywhere in the file.
-LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
+LIKE_HEADER = re.compile(rf"\s*--\s*(?i:(?:{KEY_WORDS})\s*:(?!//|:)|param\s+\w+\s*:)")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
-LIKE_KEY = re.compile(rf"--\s*(?:(?:{WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
+LIKE_KEY = re.compile(rf"--\s*(?:(?:{KEY_WORDS}|param)\b|[a-z][a-z0-9_-]*\s*:(?!\S))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
     for number, line in lines:
         text = line.rstrip()
         found = HEADER.fullmatch(text)
-        more = CONTINUATION.fullmatch(text) if key == DESCRIPTION else None
+        more = CONTINUATION.fullmatch(text) if key == DESCRIPTION_KEY else None
         try:
             if found:
                 key = found["key"] or ""
@@ -119,7 +119,7 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
             elif problem := near_miss(text, LIKE_HEADER, *([] if more else [LIKE_KEY])):
                 raise ValueError(problem)
             elif more:
-                header.declared[DESCRIPTION] = f"{header.declared[DESCRIPTION]} {more[1]}".strip()
+                header.declared[DESCRIPTION_KEY] = f"{header.declared[DESCRIPTION_KEY]} {more[1]}".strip()
             else:
                 key = ""
         except ValueError as exc:
@@ -175,9 +175,9 @@ def _timeout(value: str) -> float:
 
 #: By key: the pattern of a value, how to read it, and what to write instead of another.
 READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] = {
-    "name": (NAME, str, NAME_WANTED),
+    "name": (QUERY_NAME, str, NAME_WANTED),
     "title": (".*", str, "text"),
-    DESCRIPTION: (".*", str, "text"),
+    DESCRIPTION_KEY: (".*", str, "text"),
     "returns": ("|".join(Returns), Returns, " or ".join(Returns)),
     "max_rows": ("[1-9][0-9]{0,8}", int, "a number of rows such as 50"),
     "timeout": (r"\d+(\.\d+)?\s*(ms|s|m|h|)", _timeout, "a duration such as 10s, 500ms or 2m"),
@@ -189,7 +189,7 @@ READERS: Mapping[str, tuple[str | re.Pattern[str], Callable[[str], Any], str]] =
 def declaration(text: str, source: Source) -> QueryParameter:
     """Return the parameter that *text*, which follows `-- param `, declares, or raise ValueError."""
     written = DECLARATION.fullmatch(text)
-    options = list(OPTIONS.finditer(written["options"])) if written else []
+    options = list(OPTION_PATTERN.finditer(written["options"])) if written else []
     keywords = [each["bound"] or each[0].split()[0] for each in options]
     if written is None or len(set(keywords)) < len(keywords):
         raise ValueError(f"param {quoted(text)} cannot be read. {WANTED}")

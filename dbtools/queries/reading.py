@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from dbtools.errors import nearest
 from dbtools.findings import Finding, Kind, Source, finding
-from dbtools.queries.bodies import MARKS, Body, read_body
+from dbtools.queries.bodies import OPTIONAL_MARKS, Body, read_body
 from dbtools.queries.headers import (
     LIKE_HEADER,
-    NAME,
     NAME_WANTED,
+    QUERY_NAME,
     Header,
     QueryParameter,
     Returns,
@@ -163,7 +163,7 @@ def texts_of(text: str, file: str) -> Mapping[str, str]:
 
 def _mistake(name: str, problem: str, source: Source) -> Finding:
     """Return the finding at *source* that the query *name*, if it is a valid name, has a *problem*."""
-    kind = Kind.BAD_QUERY if NAME.fullmatch(name) else Kind.BAD_QUERY_NAME
+    kind = Kind.BAD_QUERY if QUERY_NAME.fullmatch(name) else Kind.BAD_QUERY_NAME
     stop = "" if problem.endswith((".", "?")) else "."
     return finding(kind, source, subject=name, problem=f"{problem}{stop}")
 
@@ -213,7 +213,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     sql, line = part.text[start:], part.line_of(start)
     header = read_header(enumerate(part.text[:start].split("\n"), part.line_of(0)), part.source.file)
     mistakes = [*header.mistakes, *mistakes_of(header, part.line_of(0)), *_misplaced(part, start)]
-    if not part.named and not NAME.fullmatch(part.name):
+    if not part.named and not QUERY_NAME.fullmatch(part.name):
         problem = f"write -- name: NAME, since {quoted(part.name)}, the file's name, is not {NAME_WANTED}"
         mistakes.append((part.line_of(0), problem))
     always = {each.name for each in header.parameters if not each.may_be_absent}
@@ -257,5 +257,5 @@ def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
     for part, parameter, line in body.places():
         if not part.needs and parameter.name in names:
             names.remove(parameter.name)
-            problem = f"{parameter} is a list that may be absent: put it in {MARKS}"
+            problem = f"{parameter} is a list that may be absent: put it in {OPTIONAL_MARKS}"
             yield line, f"{problem}, or give it a default such as = '[]'"

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from dbtools.answers.results import Changed, Record
 from dbtools.backends.records import rfc3339
-from dbtools.expressions.operations import RULES
+from dbtools.expressions.operations import OPERATION_RULES
 from dbtools.expressions.terms import Bucket, Function
 from dbtools.statements.select import Direction, Match
 from dbtools.statements.write import Write, WriteKind, known
@@ -31,7 +31,7 @@ TOOL = re.compile(r"[a-z0-9_]{1,64}|[a-z]+/[a-z]+")  #: a tool, or the method of
 MOST_LIMIT = 100_000  #: a larger number may be a value
 MOST_ITEMS = 50  #: of one array or object
 MOST_PARTS = 1_000  #: of all arguments
-DEEPEST = 8  #: levels of arguments
+DEEPEST_ARGUMENTS = 8  #: levels of arguments
 SCALARS = {str, int, float, bool, type(None)}
 #: Arguments, and keys in the objects of `where`, `having` and `measures`, that hold names.
 NAMING = frozenset(
@@ -45,10 +45,10 @@ ARGUMENTS = NAMING | {
     *("key", "limit", "offset", "cursor", "search", "arguments", "value", "values", "uri"),
     *("rows", "set", "expected", "dry_run", "confirm", "idempotency_key", "sql"),
 }
-FUNCTIONS = {str(each) for each in Function}
-WORDS = {
+FUNCTION_NAMES = {str(each) for each in Function}
+KNOWN_WORDS = {
     str(word)
-    for words in (Operator, Function, Bucket, Match, Direction, Detail, OnConflict, RULES)
+    for words in (Operator, Function, Bucket, Match, Direction, Detail, OnConflict, OPERATION_RULES)
     for word in words
 }
 ADDRESS = re.compile(r"dbtools://(?:row|cell)/([^/]{1,200})/")  #: of a row, up to its key
@@ -178,7 +178,7 @@ class _Values:
         self._room -= 1
         if value.__class__ in SCALARS or not isinstance(value, list | tuple | Mapping):
             return self._scalar(value, naming)
-        if depth > DEEPEST or self._room <= 0:
+        if depth > DEEPEST_ARGUMENTS or self._room <= 0:
             return CUT
         more = len(value) > MOST_ITEMS
         if isinstance(value, list | tuple):
@@ -245,8 +245,8 @@ class _Names(_Values):
         return all(self._knows(quoted.replace('""', '"') or bare) for quoted, bare in tokens)
 
     def _knows(self, name: str) -> bool:
-        if name in self._vocabulary or name.lower() in WORDS:
+        if name in self._vocabulary or name.lower() in KNOWN_WORDS:
             return True
         # The default name of a measure, such as sum_total.
         function, _, column = name.partition("_")
-        return function in FUNCTIONS and column.removeprefix("distinct_") in self._vocabulary
+        return function in FUNCTION_NAMES and column.removeprefix("distinct_") in self._vocabulary

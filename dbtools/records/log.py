@@ -29,7 +29,7 @@ WINDOW = 0.2  #: seconds during which entries are collected
 CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink
 MAX_WAITING_LINES = 10_000  #: that wait for a failing or blocked sink
 TOGETHER = 16  #: entries that are encoded together
-PIECE = 4096  #: bytes that a pipe accepts atomically
+ATOMIC_BYTES = 4096  #: bytes that a pipe accepts atomically
 STDERR = 2
 logger = logging.getLogger("dbtools")
 
@@ -186,7 +186,7 @@ class FileSink:
         """Append *lines*, in pieces, since other processes may append too."""
         file = self._opened()
         while lines:
-            whole = sum(1 for _ in takewhile(PIECE.__ge__, accumulate(map(len, lines))))
+            whole = sum(1 for _ in takewhile(ATOMIC_BYTES.__ge__, accumulate(map(len, lines))))
             written = file.write(b"".join(islice(lines, whole or 1)))
             if written is None:
                 # Another process that shares stderr made it non-blocking.

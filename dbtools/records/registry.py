@@ -60,7 +60,7 @@ CALLS = sa.Table(
     sa.Column("protocol", sa.Text),
     sa.Column("client", sa.Text),
 )
-KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
+CALL_COLUMNS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
 JSON_COLUMNS = ("arguments", "changes")
 BOOLEANS = ("truncated", "dry_run")
 
@@ -175,8 +175,8 @@ class RegistrySink:
             calls = [self._stored(orjson.loads(line)) for line in islice(lines, AT_ONCE)]
             try:
                 with self._store.begin(Purpose.APPEND_CALLS):
-                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
-                    rows = [[call[key] for key in KEYS] for call in calls]
+                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=CALL_COLUMNS)
+                    rows = [[call[key] for key in CALL_COLUMNS] for call in calls]
                     self._store.execute_many(str(compiled), rows)
             except (OSError, DatabaseUnavailable) as exc:
                 raise OSError(f"the registry cannot be written: {exc}") from exc
@@ -242,7 +242,7 @@ def _readable(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
 def _line(call: Mapping[str, Any]) -> bytes:
     """Return *call* as a line of the log; a value that dbtools would not write becomes null."""
     moment = moment_of(call["time"])
-    content = {key: call.get(key) for key in KEYS} | {"time": rfc3339(moment) if moment else None}
+    content = {key: call.get(key) for key in CALL_COLUMNS} | {"time": rfc3339(moment) if moment else None}
     content |= {key: bool(content[key]) for key in BOOLEANS if content[key] is not None}
     content |= {key: _decoded(content[key]) for key in JSON_COLUMNS}
     return json_of(content).encode()

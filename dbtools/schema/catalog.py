@@ -17,7 +17,7 @@ from dbtools.values.types import ColumnType, Family, quoted
 
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
-UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
+UNKNOWN_TYPE = ColumnType(family=Family.OTHER, name="unreadable")
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)  #: cells that, once read, cannot be compared again
 
 
@@ -251,7 +251,7 @@ class Catalog:
             return self
         tables = {table.location: table for table in self.tables}
         for (schema, name), names in self.unreadable.items():
-            hidden = tuple(Column(name=each, type=UNREADABLE) for each in names)
+            hidden = tuple(Column(name=each, type=UNKNOWN_TYPE) for each in names)
             table = tables.get((schema, name), Table(schema=schema, name=name, columns=()))
             tables[table.location] = replace(table, columns=(*table.columns, *hidden))
         return replace(self, tables=tuple(tables.values()), unreadable={})

@@ -18,14 +18,14 @@ from dbtools.errors import alternatives, listing, nearest
 from dbtools.schema.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.values.types import ColumnType, Family, quoted
 
-LONGEST_TEXT = 4_000  #: characters of a path, or of an expression over paths
+LONGEST_PATH = 4_000  #: characters of a path, or of an expression over paths
 MOST_STEPS = 3
 MOST_PATHS = 500  #: paths in which a name is searched
 #: An unquoted part has no dot, no colon, and no quote at its start; in a quoted part, quotes are doubled.
 PART = re.compile(r'"(?:[^"]|"")*"|[^.:"][^.:]*')
 SUFFIXES = ("_id", "Id", "ID")
-LONGEST_NAME = 40  #: characters of a tool's name
-RESERVED = {"tables", "rows", "row"}  #: in the names of generic tools
+LONGEST_TOOL_NAME = 40  #: characters of a tool's name
+RESERVED_NAMES = {"tables", "rows", "row"}  #: in the names of generic tools
 LONGEST_PREFIX = len("list_")
 
 
@@ -192,7 +192,7 @@ class Names:
     def get(self, text: str) -> Place | None:
         """Return the column or the path that *text* names, if there is one."""
         own = self.table.column_by_name.get(text)
-        if own is not None or len(text) > LONGEST_TEXT:
+        if own is not None or len(text) > LONGEST_PATH:
             return own
         path, table, (part, *further) = self._walk(text)
         column = None if further else folded(part, table.column_by_name)
@@ -304,8 +304,8 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
 def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
     bare = normalised(table.name)
     mark = hashlib.sha256(catalog.qualified(table).encode()).hexdigest()
-    longest = LONGEST_NAME - LONGEST_PREFIX
-    if bare.strip("_") and len(bare) <= longest and bare not in RESERVED:
+    longest = LONGEST_TOOL_NAME - LONGEST_PREFIX
+    if bare.strip("_") and len(bare) <= longest and bare not in RESERVED_NAMES:
         yield bare
         if table.schema and len(in_schema := f"{bare}_{normalised(table.schema)}") <= longest:
             yield in_schema

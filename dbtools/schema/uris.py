@@ -16,7 +16,7 @@ from dbtools.values.types import UNSENDABLE
 SCHEME = "dbtools://"
 ROW_TEMPLATE = f"{SCHEME}row/{{table}}/{{key}}"
 CELL_TEMPLATE = f"{SCHEME}cell/{{table}}/{{key}}/{{column}}"
-SCHEMA = f"{SCHEME}schema"
+SCHEMA_URI = f"{SCHEME}schema"
 MOST_CHARACTERS = 4_000
 
 
@@ -55,7 +55,7 @@ def _values(key: str) -> tuple[str, ...]:
 
 def schema_uri(table: str) -> str:
     """Return the URI of the schema of *table*."""
-    return f"{SCHEMA}/{quote(table, safe='')}"
+    return f"{SCHEMA_URI}/{quote(table, safe='')}"
 
 
 def row_uri(table: str, key: Sequence[object]) -> str | None:

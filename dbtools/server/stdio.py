@@ -37,7 +37,7 @@ TOO_LONG = ProtocolError(Code.INVALID_REQUEST, f"The line has more than {LONGEST
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
 CATALOG_TIMEOUT = 10.0  #: seconds to read the catalog after the client has left
-GRACE = 3.0  #: seconds for running requests when the client closes its end
+CLOSING_GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
 def _private_descriptors() -> tuple[int, int]:
@@ -232,17 +232,17 @@ class LineConnection(asyncio.Protocol):
         """Give running requests time to finish, and the client time to read their answers."""
         self._server.notifications.close()
         if self._running:
-            await asyncio.wait(self._running, timeout=GRACE)
+            await asyncio.wait(self._running, timeout=CLOSING_GRACE)
         await self.stop()
         if self.writing is not None:
             self.writing.close()
-            await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
+            await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=CLOSING_GRACE)
 
     async def stop(self) -> None:
         """Stop running requests, before the database closes."""
         self._cancel_all()
         if self._running:
-            await asyncio.wait(self._running, timeout=GRACE)
+            await asyncio.wait(self._running, timeout=CLOSING_GRACE)
 
     def _cancel_all(self) -> None:
         for task in self._running:

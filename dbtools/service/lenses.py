@@ -24,7 +24,7 @@ SAMPLES: Mapping[Family, str] = {
     Family.INTERVAL: "P1D",
     Family.UUID: "00000000-0000-0000-0000-000000000000",
 }
-SAMPLE = "1"
+SAMPLE_CLAIM = "1"
 AT_ONCE = 40  #: tables in one statement
 TIMEOUT = 30.0  #: seconds for one statement
 
@@ -87,9 +87,9 @@ def _samples(resolved: ResolvedRole, table: Table) -> Iterator[tuple[str, str]]:
     for claim, cast in zip_longest(claims, table.filter.casts, fillvalue=""):
         type = types.get(_unquoted(cast))
         if claim and type is not None:
-            yield claim, next(iter(type.labels), SAMPLES.get(type.family, SAMPLE))
+            yield claim, next(iter(type.labels), SAMPLES.get(type.family, SAMPLE_CLAIM))
         elif claim:
-            yield claim, SAMPLE
+            yield claim, SAMPLE_CLAIM
 
 
 def _unquoted(name: str) -> str:

@@ -36,7 +36,7 @@ from dbtools.tools.definition import ListChange, ToolDefinition
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two polls
-SHARE = 100  #: a pause lasts at least this many times as long as the poll before it
+PAUSE_SHARE = 100  #: a pause lasts at least this many times as long as the poll before it
 MOST = 3  #: maximum length of a pause, in intervals
 RETRY, SLOWEST = 2.0, 30.0  #: seconds before a retry, and at most if retries fail
 
@@ -309,7 +309,7 @@ class Watch:
                 times = times + 1 if stamp == asked else 1
                 asked, waits = stamp, ended + min(times * RETRY, SLOWEST)
                 await self._refresh()
-            pause = min(SHARE * (ended - began), MOST * observed.interval)
+            pause = min(PAUSE_SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
                 await heard.wait()
 

@@ -32,7 +32,7 @@ PAUSE = 0.1  #: seconds to wait before a call is repeated; longer each time whil
 COMPLETION = 1.0  #: seconds to look up keys, for a user who is typing
 LARGE = 100_000  #: characters and bytes of a result that takes about a millisecond to render
 MANY = 12_500  #: cells of a result that takes as long
-NOTHING = Snapshot(catalog=Catalog(), views={})  #: before the first snapshot
+NO_SNAPSHOT = Snapshot(catalog=Catalog(), views={})  #: before the first snapshot
 
 #: Errors that do not depend on the schema.
 FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
@@ -107,7 +107,7 @@ class Toolbox:
         # Meanwhile, calls use the old snapshot.
         after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
         self._vet(after)
-        changes = await anyio.to_thread.run_sync(changes_of, before or NOTHING, after)
+        changes = await anyio.to_thread.run_sync(changes_of, before or NO_SNAPSHOT, after)
         self.current, self.failure, self._is_waiting = after, None, False
         for listener in tuple(self._listeners):
             listener(after, changes)

@@ -34,7 +34,7 @@ TOKEN_LIFETIME = 300  #: seconds
 CODE = 16  #: bytes of a code: half of an HMAC-SHA256, since a model copies the token
 HEAD = struct.Struct(">12sI16s")  #: the ID, when it expires, and the digest of the preview
 NEW_PREVIEW = "Nothing was changed. Repeat the call without confirm for a new preview."
-TOKEN = "token"  #: how a call with the argument `confirm` is confirmed
+TOKEN_MEANS = "token"  #: how a call with the argument `confirm` is confirmed
 
 
 class Confirmation(NamedTuple):
@@ -78,7 +78,7 @@ class Transactions:
         entry = _entry(call, tool, arguments, view, caller)
         if not transaction.confirms:
             return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
-        token, means, _ = confirmation or Confirmation(transaction.token, TOKEN)
+        token, means, _ = confirmation or Confirmation(transaction.token, TOKEN_MEANS)
         confirmations, binding = self._confirmations(view), _binding(entry, means)
         if not token:
             preview = replace(transaction, dry_run=True)

@@ -15,7 +15,7 @@ from dbtools.backends import home_path, is_url, open_backend, url_of_file
 from dbtools.errors import alternatives, listing, nearest, nearest_path
 from dbtools.findings import Source
 from dbtools.settings.sections import DatabaseSection, Settings
-from dbtools.settings.toml_file import DEEPEST, LONGEST_QUOTE, KeyPath, TomlFile, file_error, stamp_of
+from dbtools.settings.toml_file import DEEPEST_KEYS, LONGEST_QUOTE, KeyPath, TomlFile, file_error, stamp_of
 from dbtools.values.cells import visible
 from dbtools.values.types import quoted
 
@@ -114,8 +114,8 @@ KeyedErrors = Iterator[tuple[tuple[int | str, ...], errors.ConfigurationError]]
 
 def _faults(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> KeyedErrors:
     """Yield the parts of *value* that no key can have."""
-    if len(key) > DEEPEST:
-        yield key, written.error(key, f"there are more than {DEEPEST} levels of keys.")
+    if len(key) > DEEPEST_KEYS:
+        yield key, written.error(key, f"there are more than {DEEPEST_KEYS} levels of keys.")
         return
     if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
         yield key, written.error(key, "no name, path or SQL may contain the character \\u0000.")
@@ -129,9 +129,9 @@ def _faults(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> KeyedE
 
 def _filled(value: Any, level: int = 0) -> Any:
     """Return *value* with each ${NAME} replaced from the environment, if it is set there."""
-    if isinstance(value, dict) and level < DEEPEST:
+    if isinstance(value, dict) and level < DEEPEST_KEYS:
         return {name: _filled(each, level + 1) for name, each in value.items()}
-    if isinstance(value, list) and level < DEEPEST:
+    if isinstance(value, list) and level < DEEPEST_KEYS:
         return [_filled(each, level + 1) for each in value]
     return VARIABLE.sub(_variable, value) if isinstance(value, str) else value
 
@@ -194,7 +194,7 @@ FORMER: Mapping[str | int, str] = {
     "results.rows": "Rows are arrays, with one list of column names. Remove the key.",
 }
 #: What a value must be, by the type of the error; the words in braces are bounds of the key.
-KINDS: Mapping[str, Sequence[str]] = {
+TYPE_ERRORS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("bool_type", "bool_parsing"), ("true", "false")),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), ("an integer",)),
     **dict.fromkeys(("dict_type", "model_type"), ("{{ … }}",)),
@@ -216,7 +216,7 @@ def _kinds(details: ErrorDetails) -> Sequence[str]:
     bounds = details.get("ctx", {})
     if "expected" in bounds:
         return [f'"{choice}"' for choice in CHOICE.findall(bounds["expected"])]
-    return [kind.format(**bounds) for kind in KINDS.get(details["type"], ())]
+    return [kind.format(**bounds) for kind in TYPE_ERRORS.get(details["type"], ())]
 
 
 def _place(details: ErrorDetails, content: Any) -> tuple[int | str, ...]:

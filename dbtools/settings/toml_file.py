@@ -17,7 +17,7 @@ UNQUOTED = "Write text in double quotes, and true and false in lower case."
 TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 #: More digits than int() reads (sys.get_int_max_str_digits), outside of quotes.
 LONG_NUMBER = re.compile(r"(?<![\w.\"'])[-+]?(?:[0-9]_?){4300,}")
-DEEPEST = 50  #: levels of keys
+DEEPEST_KEYS = 50  #: levels of keys
 #: The tokens that may contain a line end within a statement, and those that end a statement.
 TOML_TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
@@ -158,7 +158,7 @@ def _paths(content: Mapping[str, object], depth: int = 1) -> Iterator[tuple[str,
     for name, value in content.items():
         while isinstance(value, list) and len(value) == 1 and value[0] == {}:
             value = value[0]
-        if isinstance(value, dict) and value and depth < DEEPEST:
+        if isinstance(value, dict) and value and depth < DEEPEST_KEYS:
             yield from ((name, *path) for path in _paths(value, depth + 1))
         else:
             yield (name,)

@@ -7,7 +7,7 @@ from dbtools.answers.styles import Listing, Surface
 from dbtools.errors import alternatives, nearest
 from dbtools.policy.sensitive import words_of
 from dbtools.schema.catalog import Catalog, Table
-from dbtools.schema.paths import LONGEST_TEXT
+from dbtools.schema.paths import LONGEST_PATH
 from dbtools.tools.aggregate_rows import AggregateRows
 from dbtools.tools.definition import Tool, ToolContext, ToolGroup, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
@@ -92,7 +92,7 @@ def unknown_tool(name: str, tools: Toolset, listed: Collection[str]) -> errors.U
     # A name that only begins with the wrong verb is nearer than one with another table.
     same = [each for each in listed if own is not None and tools[each].table is own]
     hint = f"Did you mean {alternatives(same)}? " if same else nearest(name, listed)
-    if tools and not SQL_WORDS.isdisjoint(words_of(name[:LONGEST_TEXT])):
+    if tools and not SQL_WORDS.isdisjoint(words_of(name[:LONGEST_PATH])):
         instead = " or ".join(use for name, use in INSTEAD.items() if name in tools)
         hint = "Use run_sql. " if "run_sql" in tools else f"No tool runs SQL: use {instead}. "
     hint = f"{_impossible(name, tools)} {hint}".strip()

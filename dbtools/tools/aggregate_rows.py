@@ -36,8 +36,8 @@ from dbtools.values.types import quoted
 HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16
 MOST_MEASURES = 32
-LONGEST_NAME = 100  #: characters of a measure's name
-DESCRIPTION = (
+LONGEST_MEASURE = 100  #: characters of a measure's name
+AGGREGATE_DESCRIPTION = (
     "Count, sum, average or group the rows of a table or view by columns, foreign-key paths "
     "(describe_tables lists them) and date buckets. Revenue by country and month: group_by "
     '["customer.country", "ordered_on:month"], measures [{"function": "sum", "column": "total", "name": '
@@ -52,7 +52,7 @@ class MeasureArguments(Arguments):
     example = '{"function": "count"}'
     function: Function
     column: str = ""
-    name: Annotated[str, Field(max_length=LONGEST_NAME)] = Field(
+    name: Annotated[str, Field(max_length=LONGEST_MEASURE)] = Field(
         default="", description="default function_column"
     )
 
@@ -81,7 +81,7 @@ class AggregateRows(Tool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return self.defined(DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
+        return self.defined(AGGREGATE_DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""

@@ -18,12 +18,20 @@ from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.expressions.hints import ARGUMENTS, KEYS, MEANT, OF_MEASURES, TRANSLATIONS, translate, written
-from dbtools.schema.paths import LONGEST_TEXT
+from dbtools.expressions.hints import (
+    ARGUMENT_KEYS,
+    MEANT,
+    OF_MEASURES,
+    OTHER_ARGUMENTS,
+    TRANSLATIONS,
+    translate,
+    written,
+)
+from dbtools.schema.paths import LONGEST_PATH
 from dbtools.statements.select import Match
 from dbtools.values.types import STRING, UNSENDABLE, Operator, quoted
 
-DEEPEST = 32
+DEEPEST_VALUE = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
 MOST_CONDITIONS = 50
@@ -36,7 +44,7 @@ LARGEST_NUMBER = 10**400
 PLAIN_DEFAULTS: Sequence[object] = (None, "", [], {}, 0, "all")  #: defaults that the schema omits
 #: What clients need not know, or do not accept, of the schemas of arguments.
 DROPPED = ("title", "maxItems", "maxLength", "propertyNames", "additionalProperties")
-ARRAYS, NUMBERS = (list, tuple), (int, float)  #: the classes of these JSON values
+ARRAYS, NUMBER_CLASSES = (list, tuple), (int, float)  #: the classes of these JSON values
 
 
 def check(arguments: object) -> None:
@@ -53,14 +61,14 @@ def _problem(arguments: object) -> str:
     numbers: list[int | float] = []
     names: list[str] = []
     level, depth, parts = [arguments], 0, 0
-    while level and depth <= DEEPEST and parts <= MOST_PARTS:
+    while level and depth <= DEEPEST_VALUE and parts <= MOST_PARTS:
         nested: list[object] = []
         for value in level:
             if isinstance(value, str):
                 texts.append(value)
             elif isinstance(value, ARRAYS):
                 nested += value
-            elif isinstance(value, NUMBERS):
+            elif isinstance(value, NUMBER_CLASSES):
                 numbers.append(value)
             elif isinstance(value, Mapping):
                 names += map(str, value)
@@ -71,7 +79,7 @@ def _problem(arguments: object) -> str:
     text = "".join([*texts, *names])
     if level or parts > MOST_PARTS:
         many = f"must have at most {MOST_PARTS:,} values and names"
-        return many if parts > MOST_PARTS else f"must be nested at most {DEEPEST} levels deep"
+        return many if parts > MOST_PARTS else f"must be nested at most {DEEPEST_VALUE} levels deep"
     if len(text) > MOST_CHARACTERS:
         return f"must have at most {MOST_CHARACTERS:,} characters"
     if UNSENDABLE.search(text):
@@ -81,8 +89,8 @@ def _problem(arguments: object) -> str:
 
 def _problem_of(names: Sequence[str], numbers: Sequence[int | float]) -> str:
     """Return why *names* or *numbers* among arguments are refused, or nothing."""
-    if max(map(len, names), default=0) > LONGEST_TEXT:
-        return f"must have names of at most {LONGEST_TEXT:,} characters"
+    if max(map(len, names), default=0) > LONGEST_PATH:
+        return f"must have names of at most {LONGEST_PATH:,} characters"
     digits = "must have at most 400 digits. Write NaN and Infinity as strings"
     return "" if all(abs(each) <= LARGEST_NUMBER for each in numbers) else digits
 
@@ -149,7 +157,7 @@ def arguments_schema(properties: Mapping[str, Mapping[str, object]], required: S
 class Arguments(BaseModel):
     """The arguments of one kind of tool; others are rejected, and so are long texts that are not values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, str_max_length=LONGEST_TEXT)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, str_max_length=LONGEST_PATH)
     example: ClassVar[str] = "{}"  #: a valid value, for messages
 
 
@@ -246,7 +254,7 @@ def read(
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
     """Return the error for an unknown argument *name*."""
     joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
-    meant = (KEYS if place else ARGUMENTS).get(name.lower())
+    meant = (ARGUMENT_KEYS if place else OTHER_ARGUMENTS).get(name.lower())
     if joins and place.startswith("where"):
         advice = NESTED
     elif joins and "match" in known:

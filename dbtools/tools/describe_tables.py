@@ -39,7 +39,7 @@ LONGEST_COMMENT = 500
 LONGEST_DEFINITION = 2_000
 MOST_TABLES = 200  #: names in one call
 MOST_ROWS = 10_000  #: rows of a table whose values are read
-MOST_COLUMNS = 40  #: columns whose values are read in one call
+MOST_DESCRIBED = 40  #: columns whose values are read in one call
 MOST_STORED = 8  #: values that are shown of a column
 FREQUENT = 4  #: each value must occur so often on average
 LONGEST_STORED = 20  #: characters of such a value
@@ -109,7 +109,7 @@ class Description:
     def _columns(self) -> Sequence[tuple[Table, Column]]:
         tables = () if self.detail is Detail.NAMES else self.tables
         pairs = ((table, column) for table in tables for column in _readable(table))
-        return tuple(islice(pairs, MOST_COLUMNS))
+        return tuple(islice(pairs, MOST_DESCRIBED))
 
     @property
     def inquiries(self) -> Sequence[Statement]:

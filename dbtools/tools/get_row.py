@@ -58,7 +58,7 @@ LONGEST_CHARACTER = 4  #: bytes
 NO_OBJECT = "key must be an object"
 KEY_FORM = 'such as {"id": "17"}'
 MOST_NAMED = 3  #: cut columns that a note names
-DESCRIPTION = (
+GET_DESCRIPTION = (
     "Get one row of a table by key, with all columns and long text in full; "
     "images and audio are attached. Columns may be foreign-key paths."
 )
@@ -93,7 +93,7 @@ class GetRow(TableTool):
             keyed = ((table, table.key_columns) for table in self.context.catalog.tables)
             key = {**frequent_values(keyed), "description": KEY_FORM}
             schema = self.context.schema(RowArguments, key=key)
-            return self.defined(DESCRIPTION, schema, ROW_SCHEMA, "Get a row")
+            return self.defined(GET_DESCRIPTION, schema, ROW_SCHEMA, "Get a row")
         keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
         pictures = " Images and audio are attached." if bytes else ""

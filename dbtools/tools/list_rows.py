@@ -46,8 +46,8 @@ from dbtools.values.types import Family
 
 UNASKED_BYTES = 64  #: the longest blob, in bytes, that a list shows if the caller did not name its column
 MOST_LINKS = 10
-COMPUTED = (Calculation, Bucketed)
-DESCRIPTION = (
+COMPUTED_TERMS = (Calculation, Bucketed)
+LIST_DESCRIPTION = (
     "List rows of one table or view, filtered, sorted and a page at a time. "
     "Columns may be foreign-key paths, such as customer.country; describe_tables "
     "lists columns and paths. For totals use aggregate_rows."
@@ -83,7 +83,7 @@ class ListRows(TableTool):
         """How the tool is listed."""
         catalog, table = self.context.catalog, self.table
         if table is None:
-            return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
+            return self.defined(LIST_DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         head = f"List {table_name(catalog, table)}{comment and f' {comment}'}. Columns: "
         referring = list_names(self.context.paths.referrers(table), ": describe_tables")
@@ -236,7 +236,7 @@ class ListCall(ReadCall[Answer]):
 
     def _nulls(self, found: ResultSet) -> Sequence[Operand]:
         """Return what is computed and null in all rows of *found*."""
-        computed = [at for at, term in enumerate(self.columns.values()) if isinstance(term, COMPUTED)]
+        computed = [at for at, term in enumerate(self.columns.values()) if isinstance(term, COMPUTED_TERMS)]
         nulls = (at for at in computed if all(row[at] is None for row in found.rows))
         return [list(self.columns.values())[at] for at in nulls]
 

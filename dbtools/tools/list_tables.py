@@ -24,7 +24,7 @@ LONGEST_SEARCH = 200  #: characters
 MOST_WORDS = 10
 UNORDERED = TotalOrder(order=(), keyset=False)
 #: The words of a name, which may be in CamelCase.
-WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
+NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 
 CandidateT = TypeVar("CandidateT")
 
@@ -134,7 +134,7 @@ def _match(word: str, names: Sequence[str], comment: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(_stem(caseless(word)) for word in WORDS.findall(text))
+    return frozenset(_stem(caseless(word)) for word in NAME_WORDS.findall(text))
 
 
 def _stem(word: str) -> str:

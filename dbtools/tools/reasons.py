@@ -59,7 +59,7 @@ MOST_CHECKS = 3  #: conditions to explain
 FEW = 10  #: at most so many values are all listed
 SOME = 25  #: at most so many values are all listed if none is similar to the wanted value
 MOST_MISSING = 3  #: wanted values for which the nearest are searched
-LONGEST = 200  #: characters to read of a value
+LONGEST_VALUE = 200  #: characters to read of a value
 PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.CONTAINS: str.__contains__,
     Operator.STARTS_WITH: str.startswith,
@@ -68,12 +68,12 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
 LOOKED_UP = {Operator.EQ, Operator.IN, *PARTS}
 SIDES = ORDER[:4]  #: operators that one end of a range meets, if any value does
 RANGING = {Operator.EQ, Operator.IN, *ORDER}
-WORDS = (Family.TEXT, Family.ENUM, Family.ANY)
+TEXT_FAMILIES = (Family.TEXT, Family.ENUM, Family.ANY)
 ORDERED = (*NUMERIC, *TEMPORAL, Family.INTERVAL)
-CHECKED = {*WORDS, *NUMERIC, *TEMPORAL}
+CHECKED = {*TEXT_FAMILIES, *NUMERIC, *TEMPORAL}
 #: Operators that compare a time with a day, and may exclude or include more than the caller expects.
 MISTAKABLE = (Operator.EQ, Operator.NE, Operator.LTE, Operator.GT)
-SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
+SEARCH_SIGNS = re.compile(r"\b(AND|NOT|NEAR)\b|\w\*(?!\w)|\s[&|]\s")  #: of other languages for searches
 STORED = ""  #: the finding if all wanted values are stored
 PAST_END = "Past the last row."
 TOGETHER = "Each condition asks for a stored value, but no row meets all of them."
@@ -113,7 +113,7 @@ class ValuesQuestion:
         least, most, *wanted = self._values([*ends, *self.wanted])
         one_kind = len({type(each) for each in (least, most, *wanted)}) == 1
         ordered = sorted((each,) for each in wanted) if one_kind else []
-        is_text = self.place.type.family in WORDS and not isinstance(self.place, Bucketed)
+        is_text = self.place.type.family in TEXT_FAMILIES and not isinstance(self.place, Bucketed)
         if ordered and self.operator is Operator.BETWEEN and ordered[0] != (wanted[0],):
             return "between takes the lower value first."
         if ordered and not self.alone:
@@ -273,7 +273,7 @@ class Reasons:
         name, texts = f"{prefix}{term.name}", comparison.texts
         check = partial(ValuesQuestion, name=name, place=place, operator=operator, wanted=texts)
         if operator in LOOKED_UP and _is_listed(table, place):
-            outputs, order = (Output(term=place, cut=LONGEST),), (Order(term=place),)
+            outputs, order = (Output(term=place, cut=LONGEST_VALUE),), (Order(term=place),)
             shape = Select(table=table, outputs=outputs, groups=(place,), order=order)
             return check(shape=shape, advice="" if prefix else self._advice(comparison))
         # A text between two others is not necessarily similar to them.
@@ -281,7 +281,7 @@ class Reasons:
         if operator not in RANGING or not is_ordered or Function.MIN not in functions_of(place.type):
             return None
         ends = (Measure(function=each, place=place) for each in (Function.MIN, Function.MAX))
-        shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST) for each in ends))
+        shape = Select(table=table, outputs=tuple(Output(term=each, cut=LONGEST_VALUE) for each in ends))
         return check(shape=shape, alone=[condition] == [*self.conditions]) if _may_be_known(shape) else None
 
     def _advice(self, comparison: Comparison) -> str:
@@ -294,14 +294,14 @@ class Reasons:
 def null_note(terms: Iterable[Term], columns: Iterable[Sequence[object]]) -> str:
     """Return a note if a bucket of texts among *terms* is null in all rows, whose cells are *columns*."""
     for term, cells in zip(terms, columns, strict=False):
-        if isinstance(term, Bucketed) and term.place.type.family in WORDS and not any(cells):
+        if isinstance(term, Bucketed) and term.place.type.family in TEXT_FAMILIES and not any(cells):
             return f"{term.name} is null: no value of {term.place.name} here is a date such as 2024-03-05."
     return ""
 
 
 def _meaning_note(comparison: Comparison, condition: Condition) -> str:
     """Return a note if *comparison* may not mean what the caller expects: a time of day, or a search."""
-    if comparison.op is Operator.MATCHES and SIGNS.search(comparison.value or ""):
+    if comparison.op is Operator.MATCHES and SEARCH_SIGNS.search(comparison.value or ""):
         return f"matches has no AND, NOT, NEAR, &, | or *. {SEARCH_FORM}"
     last = comparison.texts[-1].strip() if comparison.texts else ""
     mistakable = comparison.op in (*MISTAKABLE, Operator.BETWEEN) and DAY.fullmatch(last)

@@ -14,7 +14,15 @@ from dbtools.errors import listing
 from dbtools.policy.roles import Limits
 from dbtools.policy.sensitive import is_secret
 from dbtools.schema.catalog import Column, Table
-from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
+from dbtools.schema.uris import (
+    CELL_TEMPLATE,
+    ROW_TEMPLATE,
+    SCHEMA_URI,
+    Address,
+    address_of,
+    key_text,
+    schema_uri,
+)
 from dbtools.statements.select import Condition, Order, Output, Select, Statement
 from dbtools.tools.calls import CatalogCall, SingleCall
 from dbtools.tools.definition import ToolContext
@@ -57,7 +65,7 @@ def define_resources(context: ToolContext) -> Iterator[Resource]:
     if not context.catalog.tables:
         return
     description = "All tables: columns, types, keys and relations."
-    yield Resource(uri=SCHEMA, name="schema", title="Schema", description=description)
+    yield Resource(uri=SCHEMA_URI, name="schema", title="Schema", description=description)
     for table, label in zip(context.catalog.tables, context.labels, strict=True):
         yield Resource(
             uri=schema_uri(label),
@@ -72,7 +80,7 @@ def updated_resources(before: ToolContext, after: ToolContext) -> Iterator[str]:
     old, new = before.fingerprints, after.fingerprints
     changed = [label for label, mark in new.items() if old.get(label, mark) != mark]
     if old and new and (changed or old.keys() != new.keys()):
-        yield SCHEMA
+        yield SCHEMA_URI
     yield from map(schema_uri, changed)
 
 

@@ -20,7 +20,7 @@ from dbtools.tools.definition import ROWS, Tool, ToolContext, ToolDefinition, co
 from dbtools.values.types import Family
 
 LONGEST_SQL = 20_000  #: characters
-DESCRIPTION = (
+SQL_DESCRIPTION = (
     "Run one SELECT of {} on the tables of describe_tables, for what other tools cannot do: joins "
     "without declared keys, conditional counts, ratios, windows, top rows per group, percentiles, "
     "recursion, unions."
@@ -30,17 +30,17 @@ COMPARISON = re.compile(r"""(?:[^<>!]=|\bin\s*\()\s*'[^\d']""", re.IGNORECASE)
 MISSPELT = "Is a text spelled as it is stored? select distinct lists the values of a column."
 AS_SHOWN = "conditions and functions use what is shown, not what is stored."
 TRUNCATED = "/ of two integers drops the fraction: write 1.0 * a / b."
-NAME = re.compile(r"""\w+|"[^"]*"|`[^`]*`""")
+SQL_NAME = re.compile(r"""\w+|"[^"]*"|`[^`]*`""")
 QUOTE = "'"  #: stands for any text among the parts of a statement
 #: Texts, comments, names with what qualifies them, numbers, or one other character.
 PART = re.compile(
     rf"""(?P<text>e'(?:\\.|''|[^'\\])*'|'[^']*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))
-    |(?:{NAME.pattern})(?:\.(?:{NAME.pattern}))*(?:\.\*)?|\S""",
+    |(?:{SQL_NAME.pattern})(?:\.(?:{SQL_NAME.pattern}))*(?:\.\*)?|\S""",
     re.DOTALL | re.VERBOSE,
 )
 OPERATING = words("all distinct not isnull notnull")  #: words that make a column more than a name
 #: Words of statements that compare all columns of their lists.
-COMPARING = words("distinct union intersect except rollup cube sets")
+WHOLE_ROW_WORDS = words("distinct union intersect except rollup cube sets")
 #: The clause that begins with a word.
 CLAUSES: Mapping[str, str] = {
     **{each: each for each in words("select on using where group order having limit offset window")},
@@ -80,7 +80,7 @@ class RunSql(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         return self.defined(
-            DESCRIPTION.format(self.context.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
+            SQL_DESCRIPTION.format(self.context.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SqlCall:
@@ -139,7 +139,7 @@ def divides_integers(sql: str) -> bool:
 def masked_in(sql: str, tables: Sequence[Table]) -> Sequence[str]:
     """Return the masked columns of *tables* that *sql* uses, or may use, for more than to show them."""
     parts = _parts(sql)
-    named = {_unquoted(name) for name in NAME.findall(sql.lower())}
+    named = {_unquoted(name) for name in SQL_NAME.findall(sql.lower())}
     read = {table.name.lower(): table for table in tables if table.name.lower() in named}
     masked = {
         each.name.lower(): each.name for table in read.values() for each in table.columns if each.type.mask
@@ -149,7 +149,7 @@ def masked_in(sql: str, tables: Sequence[Table]) -> Sequence[str]:
     columns, others = _outermost(parts)
     shown = [column for column in columns if _is_plain(column)]
     used = [others, *(column for column in columns if not _is_plain(column))]
-    used += columns if COMPARING & {*parts} else _by_position(parts, columns)
+    used += columns if WHOLE_ROW_WORDS & {*parts} else _by_position(parts, columns)
     if any(map(_has_rows, used)) or "natural" in parts or _uses_rows(parts, read):
         return [*masked.values()]
     aliases = {_last(column[-1]): _last(column[0]) for column in shown}
@@ -188,7 +188,7 @@ def _is_plain(column: Sequence[str]) -> bool:
         case [name] if _is_star("select", name):
             return True
         case [name] | [name, _] | [name, "as", _]:
-            return OPERATING.isdisjoint(column) and all(map(NAME.match, (name, column[-1])))
+            return OPERATING.isdisjoint(column) and all(map(SQL_NAME.match, (name, column[-1])))
         case _:
             return False
 
@@ -245,7 +245,7 @@ def _uses_rows(parts: Sequence[str], tables: Collection[str]) -> bool:
             continue
         alias = at + (2 if placed[at + 1][0] == "as" else 1)
         declared[at] = _last(part)
-        if NAME.match(placed[alias][0]) and placed[alias][0] not in JOINING:
+        if SQL_NAME.match(placed[alias][0]) and placed[alias][0] not in JOINING:
             declared[alias] = _last(placed[alias][0])
             if placed[alias + 1][0] == "(":
                 return True
@@ -255,7 +255,7 @@ def _uses_rows(parts: Sequence[str], tables: Collection[str]) -> bool:
 
 def _last(part: str) -> str:
     """Return the last of the names in *part*, unquoted; empty if there is none."""
-    return _unquoted(NAME.findall(part)[-1]) if NAME.match(part) else ""
+    return _unquoted(SQL_NAME.findall(part)[-1]) if SQL_NAME.match(part) else ""
 
 
 def _unquoted(name: str) -> str:

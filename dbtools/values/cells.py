@@ -23,7 +23,7 @@ from dbtools.values.types import SAFE_INTEGER, ColumnType, Digits, Family, Mask
 
 Encode = Callable[[object], object]
 
-DEEPEST = 60  #: levels of a JSON cell; a deeper cell is shown as text
+DEEPEST_CELL = 60  #: levels of a JSON cell; a deeper cell is shown as text
 
 #: Shown as JSON escapes: Cc but tab and line ends, Zl, Zp, Cf, and what has Default_Ignorable_Code_Point
 #: (Unicode 15.0, DerivedCoreProperties.txt).
@@ -40,7 +40,7 @@ SPECIAL = re.compile('[",\r\n]')  #: characters for which a CSV cell is quoted
 
 class_of = type  #: the built-in function, under a name that no parameter shadows
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-TEXTS = {str, bool, NoneType}  #: classes whose cells are always JSON values
+JSON_CLASSES = {str, bool, NoneType}  #: classes whose cells are always JSON values
 INTEGERS = {int, NoneType}
 FLOATS = {float, NoneType}
 
@@ -129,7 +129,7 @@ def encode_column(type: ColumnType, cells: Sequence[object], kinds: Set[type[obj
     if Cut in kinds:
         return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
     # The cells of most columns are JSON values already.
-    if kinds <= TEXTS and encode in (plain, _boolean):
+    if kinds <= JSON_CLASSES and encode in (plain, _boolean):
         return cells
     if encode is plain and _are_numbers(cells, kinds):
         return cells
@@ -218,7 +218,7 @@ def _float_of(digits: str) -> float | str:
 
 
 def _is_deep(text: str, value: object) -> bool:
-    return text.count("[") + text.count("{") > DEEPEST and _depth(value, DEEPEST) > DEEPEST
+    return text.count("[") + text.count("{") > DEEPEST_CELL and _depth(value, DEEPEST_CELL) > DEEPEST_CELL
 
 
 def _depth(value: object, most: int) -> int:

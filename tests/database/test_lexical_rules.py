@@ -8,7 +8,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from hypothesis import given, strategies as st
 
-from dbtools.backends.postgresql.queries.names import SqlNames
+from dbtools.backends.postgresql.schema.names import SqlNames
 from dbtools.backends.postgresql.schema.types import lexis, name_of, string_of
 from dbtools.errors import Refused
 from dbtools.schema.sql import code_of

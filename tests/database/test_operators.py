@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from dbtools.backends.compile.sources import LONG
-from dbtools.backends.sqlite.connection.connections import PIECE
+from dbtools.backends.sqlite.connection.connections import SEARCHED_BYTES
 from dbtools.values.types import Operator
 from tests.database.shop import DIALECTS, Serve, Shop, Shops, literal, open_shops
 
@@ -241,7 +241,7 @@ def test_texts_in_a_collation_that_ignores_case_can_be_searched(dialect: str, se
     assert equal == [[1], [2]]
 
 
-AROUND_A_PIECE = "-" * (PIECE - 3) + "NEEDLE" + "-" * LONG
+AROUND_A_PIECE = "-" * (SEARCHED_BYTES - 3) + "NEEDLE" + "-" * LONG
 LONG_TEXTS = (
     AROUND_A_PIECE,
     "needle" + "-" * LONG,

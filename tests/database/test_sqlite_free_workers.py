@@ -152,7 +152,7 @@ async def test_one_caller_cannot_take_all_workers(path: Path) -> None:
     async with serving(path) as shop, anyio.create_task_group() as group:
         for _ in range(processes.WORKERS * 3):
             group.start_soon(shop.ask, ENDLESS)
-        while len(shop.processes()) < processes.SHARE:
+        while len(shop.processes()) < processes.MOST_OF_CALLER:
             await anyio.lowlevel.checkpoint()
         with anyio.fail_after(20):
             answer = await shop.toolbox.call(Caller(identity="other"), "run_sql", {"sql": "select 1"})

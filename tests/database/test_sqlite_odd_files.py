@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends.sqlite.connection.files import secure
-from dbtools.backends.sqlite.schema.introspection import LONGEST_NAME, read_catalog
+from dbtools.backends.sqlite.schema.introspection import LONGEST_IDENTIFIER, read_catalog
 from dbtools.schema.catalog import Column, Selection
 from tests.database.sqlite_catalog import TEXT, connection as connection, names, read
 
@@ -77,7 +77,7 @@ def test_table_with_a_name_that_is_no_utf8_is_left_out(connection: sqlite3.Conne
 
 
 def test_table_with_a_name_that_fits_into_no_answer_is_left_out(connection: sqlite3.Connection) -> None:
-    long, longest = "n" * (LONGEST_NAME + 1), "n" * LONGEST_NAME
+    long, longest = "n" * (LONGEST_IDENTIFIER + 1), "n" * LONGEST_IDENTIFIER
     connection.executescript(f"""
     create table "{long}" (a text);
     create table "{longest}" ("{longest}" text);
@@ -88,7 +88,7 @@ def test_table_with_a_name_that_fits_into_no_answer_is_left_out(connection: sqli
 
     assert names(catalog) == [longest]
     assert [warning.rpartition(": ")[2] for warning in catalog.warnings] == [
-        f"its name or that of a column has more than {LONGEST_NAME} characters."
+        f"its name or that of a column has more than {LONGEST_IDENTIFIER} characters."
     ] * 2
 
 

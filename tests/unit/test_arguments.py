@@ -12,7 +12,7 @@ from dbtools.answers.results import Answer
 from dbtools.errors import CallError
 from dbtools.schema.catalog import Column
 from dbtools.tools.arguments import (
-    DEEPEST,
+    DEEPEST_VALUE,
     MOST_CHARACTERS,
     MOST_CONDITIONS,
     MOST_PARTS,
@@ -48,7 +48,7 @@ def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param({"a": _deep(DEEPEST)}, id="nested too deep"),
+        pytest.param({"a": _deep(DEEPEST_VALUE)}, id="nested too deep"),
         pytest.param({"a": _deep(500)}, id="nested very deep"),
         pytest.param({"a": "x" * (MOST_CHARACTERS + 1)}, id="long text"),
         pytest.param({"a": ["x" * 1_000] * 1_001}, id="long texts"),
@@ -75,7 +75,7 @@ def test_what_no_tool_can_read_is_refused_first(arguments: dict[str, object]) ->
 
 
 def test_most_of_everything_is_let_through() -> None:
-    check({"a": _deep(DEEPEST - 1), "b": "x" * (MOST_CHARACTERS - 2)})
+    check({"a": _deep(DEEPEST_VALUE - 1), "b": "x" * (MOST_CHARACTERS - 2)})
     check({"a": [0] * (MOST_PARTS - 5), "b": 10**400})
     check({"a": ["😀", "\x01", 1.5, None, True]})
 

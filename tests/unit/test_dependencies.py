@@ -3,7 +3,7 @@
 import pytest
 
 from dbtools.backends.postgresql.queries.changed_columns import changes_in
-from dbtools.backends.postgresql.queries.dependencies import whole_rows
+from dbtools.backends.postgresql.schema.dependencies import whole_rows
 
 READ = ("t", "orders")
 

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.errors import CallError, UnknownColumn
-from dbtools.expressions.hints import CONDITION_KEYS, MEASURE_KEYS, RESERVED, STEP_KEYS, hint, translate
+from dbtools.expressions.hints import (
+    CONDITION_KEYS,
+    CONDITION_WORDS,
+    MEASURE_KEYS,
+    STEP_KEYS,
+    hint,
+    translate,
+)
 from dbtools.schema.catalog import Table
 from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import read
@@ -259,7 +266,17 @@ PARTS = (
     )
 )
 NAMES = st.sampled_from(
-    [*CONDITION_KEYS, *MEASURE_KEYS, *STEP_KEYS, *sorted(RESERVED), "a", "b", "$and", "function", "direction"]
+    [
+        *CONDITION_KEYS,
+        *MEASURE_KEYS,
+        *STEP_KEYS,
+        *sorted(CONDITION_WORDS),
+        "a",
+        "b",
+        "$and",
+        "function",
+        "direction",
+    ]
 )
 FORMS = st.recursive(
     PARTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)

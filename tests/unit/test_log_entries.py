@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.records.entries import ARGUMENTS, WORDS
+from dbtools.records.entries import ARGUMENTS, KNOWN_WORDS
 from dbtools.values.cells import json_of
 from tests.unit.log_sinks import ENTRY, NAMES
 
@@ -131,7 +131,7 @@ MARKED = st.one_of(
     st.text(max_size=5).map(lambda text: text + SECRET),
     st.sampled_from(sorted(NAMES)).map(lambda name: f"{name}.{SECRET}"),
     st.sampled_from(sorted(NAMES)).map(lambda name: f'"{name}" {SECRET}'),
-    st.sampled_from(sorted(WORDS)).map(lambda word: f"{SECRET} {word}"),
+    st.sampled_from(sorted(KNOWN_WORDS)).map(lambda word: f"{SECRET} {word}"),
     st.just(NUMBER),
     st.just(float(NUMBER)),
 )

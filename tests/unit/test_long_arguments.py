@@ -12,7 +12,7 @@ from dbtools.errors import CallError, DbtoolsError
 from dbtools.policy.roles import Grant
 from dbtools.policy.writes import EVERYTHING
 from dbtools.schema.catalog import Catalog
-from dbtools.schema.paths import LONGEST_TEXT
+from dbtools.schema.paths import LONGEST_PATH
 from dbtools.schema.uris import CELL_TEMPLATE, SCHEME
 from dbtools.statements.paging import LONGEST_CURSOR
 from dbtools.tools import define
@@ -116,23 +116,23 @@ def test_no_long_text_in_a_uri_or_a_completion_takes_long(part: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("list_product", {"columns": ["x" * (LONGEST_TEXT + 1)]}),
-        ("list_product", {"columns": ["id + " + "1" * LONGEST_TEXT]}),
-        ("list_product", {"order_by": ["x" * (LONGEST_TEXT + 1)]}),
-        ("list_product", {"where": [{"column": "x" * (LONGEST_TEXT + 1), "value": "1"}]}),
-        ("list_product", {"where": [{"column": "id", "value_column": "x" * (LONGEST_TEXT + 1)}]}),
-        ("list_product", {"where": [{"some": "x" * (LONGEST_TEXT + 1)}]}),
+        ("list_product", {"columns": ["x" * (LONGEST_PATH + 1)]}),
+        ("list_product", {"columns": ["id + " + "1" * LONGEST_PATH]}),
+        ("list_product", {"order_by": ["x" * (LONGEST_PATH + 1)]}),
+        ("list_product", {"where": [{"column": "x" * (LONGEST_PATH + 1), "value": "1"}]}),
+        ("list_product", {"where": [{"column": "id", "value_column": "x" * (LONGEST_PATH + 1)}]}),
+        ("list_product", {"where": [{"some": "x" * (LONGEST_PATH + 1)}]}),
         ("list_product", {"cursor": "x" * (LONGEST_CURSOR + 1)}),
-        ("list_rows", {"table": "x" * (LONGEST_TEXT + 1)}),
-        ("get_row", {"table": "product", "key": {"x" * (LONGEST_TEXT + 1): "1"}}),
-        ("get_product", {"x" * (LONGEST_TEXT + 1): "1"}),
-        ("describe_tables", {"tables": ["x" * (LONGEST_TEXT + 1)]}),
-        ("aggregate_rows", {"table": "product", "group_by": ["x" * (LONGEST_TEXT + 1)]}),
-        ("insert_product", {"rows": [{"x" * (LONGEST_TEXT + 1): "1"}]}),
-        ("update_product", {"id": 1, "set": {"x" * (LONGEST_TEXT + 1): "1"}}),
-        ("q", {"x" * (LONGEST_TEXT + 1): "1"}),
-        ("run_query", {"query": "x" * (LONGEST_TEXT + 1)}),
-        ("find_queries", {"search": "x" * (LONGEST_TEXT + 1)}),
+        ("list_rows", {"table": "x" * (LONGEST_PATH + 1)}),
+        ("get_row", {"table": "product", "key": {"x" * (LONGEST_PATH + 1): "1"}}),
+        ("get_product", {"x" * (LONGEST_PATH + 1): "1"}),
+        ("describe_tables", {"tables": ["x" * (LONGEST_PATH + 1)]}),
+        ("aggregate_rows", {"table": "product", "group_by": ["x" * (LONGEST_PATH + 1)]}),
+        ("insert_product", {"rows": [{"x" * (LONGEST_PATH + 1): "1"}]}),
+        ("update_product", {"id": 1, "set": {"x" * (LONGEST_PATH + 1): "1"}}),
+        ("q", {"x" * (LONGEST_PATH + 1): "1"}),
+        ("run_query", {"query": "x" * (LONGEST_PATH + 1)}),
+        ("find_queries", {"search": "x" * (LONGEST_PATH + 1)}),
     ],
 )
 def test_a_text_that_is_no_value_is_bounded_where_arguments_are_read(

@@ -6,7 +6,7 @@ import pytest
 
 from dbtools.backends import open_backend, resolved_url
 from dbtools.backends.sqlite.connection.files import location_of
-from dbtools.backends.sqlite.connection.urls import OPTIONS
+from dbtools.backends.sqlite.connection.urls import URI_OPTIONS
 from dbtools.backends.urls import OTHER_TOOLS
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
 from dbtools.schema.catalog import Selection
@@ -127,7 +127,7 @@ def test_option_of_a_url_has_an_effect_or_is_refused(option: str, says: str) -> 
 def test_every_option_of_sqlite_is_decided() -> None:
     """https://sqlite.org/uri.html#recognized_query_parameters lists them."""
     own = {"uri"}
-    assert OPTIONS.keys() - own == {"cache", "immutable", "mode", "nolock", "psow", "vfs"}
+    assert URI_OPTIONS.keys() - own == {"cache", "immutable", "mode", "nolock", "psow", "vfs"}
 
 
 @pytest.mark.parametrize(

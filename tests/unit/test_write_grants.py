@@ -8,7 +8,7 @@ from dbtools.answers.styles import Listing, Surface
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, WriteProblem
-from dbtools.schema.catalog import UNREADABLE, Catalog, Table, TableKind, Writes, identifying
+from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Table, TableKind, Writes, identifying
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.values.types import Family
@@ -150,7 +150,7 @@ def test_column_that_the_login_cannot_read_has_no_known_type(roles: Roles) -> No
 
     (finding,) = (each for each in role.findings if each.code == "bad_writes")
     assert "the login may not select secret, so its type is unknown" in finding.message
-    assert catalog.whole.tables[0].column_by_name["secret"].type is UNREADABLE
+    assert catalog.whole.tables[0].column_by_name["secret"].type is UNKNOWN_TYPE
     assert changed(role) == []
 
 

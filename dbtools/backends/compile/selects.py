@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from dbtools.backends.compile.pages import is_after
 from dbtools.backends.compile.sources import (
+    PYTHON_OPERATORS,
     SEEN,
-    SIGNS,
     Element,
     Grammar,
     Truth,
@@ -342,7 +342,7 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
     type, column = condition.term.type, terms[condition.term]
     if condition.other is not None:
         other = terms[condition.other], condition.other.type
-        return SIGNS[operator](*grammar.compared((column, type), other))
+        return PYTHON_OPERATORS[operator](*grammar.compared((column, type), other))
     if operator is Operator.IS_NULL:
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
@@ -356,7 +356,10 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
     values = [grammar.value(name, type) for name in condition.parameters]
     if type.family is Family.ANY and operator in ORDER:
         half = len(values) // 2
-        numbers, texts = SIGNS[operator](column, *values[:half]), SIGNS[operator](column, *values[half:])
+        numbers, texts = (
+            PYTHON_OPERATORS[operator](column, *values[:half]),
+            PYTHON_OPERATORS[operator](column, *values[half:]),
+        )
         return sa.case((grammar.is_text(column), texts), else_=numbers)
     return grammar.compare(operator, column, type, *values)
 

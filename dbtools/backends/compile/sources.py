@@ -20,7 +20,7 @@ from dbtools.values.types import ColumnType, Operator
 LONG = 1_000  #: characters or bytes; LIKE, which does not take linear time, is too slow for longer texts
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
-SIGNS: Mapping[Operator, Callable[..., Truth]] = {
+PYTHON_OPERATORS: Mapping[Operator, Callable[..., Truth]] = {
     Operator.EQ: eq,
     Operator.NE: ne,
     Operator.LT: lt,
@@ -88,8 +88,8 @@ class Grammar(Protocol):
         return column
 
     def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
-        """Return whether *column* is to *values* as *operator*, one of SIGNS, says."""
-        return SIGNS[operator](column, *values)
+        """Return whether *column* is to *values* as *operator*, one of PYTHON_OPERATORS, says."""
+        return PYTHON_OPERATORS[operator](column, *values)
 
     def keyed(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in the form in which cells of *type* are compared with each other."""
@@ -278,12 +278,12 @@ class _Places:
 
 
 #: Placeholders by parameter style (PEP 249). SQLAlchemy needs a percent sign doubled.
-MARKS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
+PLACEHOLDERS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
 
 
 def placing(dialect: sa.Dialect) -> sa.Dialect:
     """Return *dialect* with a compiler that lists the parameters in `places` and changes nothing else."""
-    own = {"mark": MARKS[dialect.paramstyle]}
+    own = {"mark": PLACEHOLDERS[dialect.paramstyle]}
     dialect.statement_compiler = type("Compiler", (_Places, dialect.statement_compiler), own)
     dialect.paramstyle, dialect.positional = "named", False
     return dialect

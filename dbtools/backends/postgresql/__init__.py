@@ -56,7 +56,7 @@ class Backend(port.Backend):
         alike=are_alike,
         names_connections=True,
         announcement=changes.ANNOUNCEMENT,
-        watch_script=changes.SCRIPT,
+        watch_script=changes.TRIGGER_SCRIPT,
     )
 
     def __init__(self, url: str, *, write_url: str = "", lock_timeout: float = CHANGE_LOCK_TIMEOUT) -> None:

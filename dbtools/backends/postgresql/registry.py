@@ -1,7 +1,7 @@
 """What dbtools keeps in a PostgreSQL database. A connection in, the registry out; a URL in, a store out.
 
 PostgreSQL finds operators by name, and prefers an exact match in any schema of the search path to those of
-the system. So each transaction here sets PATH, and reads no table that an untrusted role could fill.
+the system. So each transaction here sets TRUSTED_PATH, and reads no table that an untrusted role could fill.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from dbtools.errors import DatabaseUnavailable
 
 SCHEMA = "dbtools"  #: of the tables
 #: Schemas in which no other role may create anything.
-PATH = "pg_catalog, pg_temp"
-#: Sets PATH for one transaction.
-PIN = f"set local search_path = {PATH}"
+TRUSTED_PATH = "pg_catalog, pg_temp"
+#: Sets TRUSTED_PATH for one transaction.
+PIN = f"set local search_path = {TRUSTED_PATH}"
 PIN_READING = f"{PIN}; set local statement_timeout = 5000"
 SNAPSHOT = {"isolation": "repeatable_read", "readonly": True}  #: the transaction that reads the registry
 #: Without the lock, two concurrent writers could use the same version.
@@ -69,7 +69,7 @@ UNTRUSTED = (
 #: The table $1 that dbtools keeps, and then the version tables of its owner; what the login may do with each,
 #: and whether to trust it. Types, triggers and policies of other roles would run their code; the owner of a
 #: schema may put another table there.
-TABLES = f"""{TRUSTED}
+REGISTRY_TABLES = f"""{TRUSTED}
 select
     c.relname::pg_catalog.text as name,
     pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
@@ -121,7 +121,7 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
 
     Raise DatabaseUnavailable if the login may not read it, or if it is not trusted.
     """
-    tables: Sequence[asyncpg.Record] = await connection.fetch(TABLES, name)
+    tables: Sequence[asyncpg.Record] = await connection.fetch(REGISTRY_TABLES, name)
     if not tables:
         return ()
     kept = tables[0]

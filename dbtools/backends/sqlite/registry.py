@@ -16,15 +16,15 @@ from dbtools.backends.sqlite.connection.files import (
 )
 from dbtools.errors import DatabaseUnavailable
 
-LONGEST = 4 * 2**20  #: bytes of one query
-LOCK_TIMEOUT = 5.0  #: seconds
+LARGEST_QUERY = 4 * 2**20  #: bytes of one query
+REGISTRY_LOCK_TIMEOUT = 5.0  #: seconds
 HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and name = ?"
 
 
 def registry_of(connection: sqlite3.Connection, _: str) -> Registry | None:
     """Return the content of the registry on *connection*, None if there is none."""
     connection.text_factory = decoded
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_QUERY)
     connection.execute("begin")
     if not _has(connection, "dbtools_query"):
         return None
@@ -60,7 +60,7 @@ class SqliteRecords:
 
     def __init__(self, location: FileLocation, timeout: float | None) -> None:
         self._location = location
-        self._timeout = LOCK_TIMEOUT if timeout is None else timeout
+        self._timeout = REGISTRY_LOCK_TIMEOUT if timeout is None else timeout
         self._connection: sqlite3.Connection | None = None
 
     def moment(self, text: str) -> str:

@@ -25,7 +25,7 @@ from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
 from dbtools.policy.roles import Caller
-from dbtools.server.http.connections import END, BoundedProtocol, most_connections
+from dbtools.server.http.connections import SHUTDOWN_KEY, BoundedProtocol, most_connections
 from dbtools.server.http.endpoint import Endpoint
 from dbtools.server.http.identity import WELL_KNOWN, Identity
 from dbtools.server.http.requests import RequestMiddleware
@@ -44,7 +44,7 @@ from dbtools.service.snapshot import Snapshot
 from dbtools.settings import Settings
 
 HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
-PATH = "/mcp"
+MCP_PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
 KEEP_ALIVE = 30  #: seconds until an idle connection is closed
 UNREAD_TIMEOUT = 20_000  #: milliseconds until a connection whose client does not read is closed
@@ -104,7 +104,7 @@ def listen(startup: Startup) -> None:
         check_shared(snapshot)
     with bound(startup.address) as listener:
         host, port = listener.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
         announce = partial(startup.operator.listening, url, snapshot, tuple(_notes(startup)))
 
         def make() -> HttpApp:
@@ -259,7 +259,7 @@ class HttpApp:
             gc.set_threshold(*GC_THRESHOLDS)
             if startup.workers > 1:
                 run.group.start_soon(_end_with_parent, startup.parent)
-            scope["state"][END] = self.open(run).end
+            scope["state"][SHUTDOWN_KEY] = self.open(run).end
             yield
         self._app.report()
 
@@ -271,17 +271,17 @@ class HttpApp:
             run.server, identity, run.limiter, most=section.max_body, stateless=startup.stateless
         )
         run.group.start_soon(endpoint.watch)
-        nothing = PlainTextResponse(f"Not found. MCP is at {PATH}.\n", 404)
+        nothing = PlainTextResponse(f"Not found. MCP is at {MCP_PATH}.\n", 404)
 
         async def metadata(request: Request) -> Response:
             found = identity.metadata_at(request.url.path.rstrip("/"))
             return nothing if found is None else JSONResponse(found)
 
-        welcome = PlainTextResponse(f"dbtools serves MCP clients at {PATH}.\n")
+        welcome = PlainTextResponse(f"dbtools serves MCP clients at {MCP_PATH}.\n")
         routes = [
             Route("/", welcome, methods=["GET"]),
-            Route(PATH, endpoint),
-            Route(f"{PATH}/", endpoint),
+            Route(MCP_PATH, endpoint),
+            Route(f"{MCP_PATH}/", endpoint),
             Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
             Route(HEALTH[1], Readiness(run.served).answer),
             Route(f"{WELL_KNOWN}{{rest:path}}", metadata),

@@ -16,7 +16,7 @@ RESERVED_FILES = 100  #: file descriptors kept free for the database, files and 
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
 UNREAD_GRACE = 2.0  #: seconds after which unread connections are closed during a shutdown
-END = "dbtools.end"  #: the key in the lifespan state of a function that starts the shutdown
+SHUTDOWN_KEY = "dbtools.end"  #: the key in the lifespan state of a function that starts the shutdown
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"connection: close\r\ncontent-length: 23\r\n\r\nThe head is too large.\n"
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept no further request; the first connection starts the shutdown of the application."""
         super().shutdown()
         self.loop.call_later(UNREAD_GRACE, self._leave_unread)
-        if end := self.app_state.pop(END, None):
+        if end := self.app_state.pop(SHUTDOWN_KEY, None):
             end()
 
     def send_400_response(self, msg: str) -> None:

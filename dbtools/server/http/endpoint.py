@@ -33,8 +33,8 @@ from dbtools.server.messages import (
     id_of,
 )
 
-SESSION = b"mcp-session-id"
-GRACE = 2.5  #: seconds for running requests during a shutdown
+SESSION_HEADER = b"mcp-session-id"
+REQUEST_GRACE = 2.5  #: seconds for running requests during a shutdown
 CHECK_INTERVAL = 5.0  #: seconds between two checks of open streams and sessions
 SESSION_TIMEOUT = 1_800.0  #: seconds after which a session expires
 STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
@@ -90,7 +90,7 @@ class Endpoint:
     def end(self) -> None:
         """Start the shutdown: close streams, reject new requests, and give running ones some time."""
         self._is_ending = True
-        asyncio.get_running_loop().call_later(GRACE, self.stop)
+        asyncio.get_running_loop().call_later(REQUEST_GRACE, self.stop)
         self._server.notifications.close()
         for session in self._sessions.values():
             if None in session.pending:
@@ -195,7 +195,7 @@ class Endpoint:
 
     def _session(self, pending: PendingRequest) -> HttpSession | None:
         """Return the session of a request, None if it names none; raise HttpError if it is unknown."""
-        named = fields(pending.scope, SESSION)
+        named = fields(pending.scope, SESSION_HEADER)
         if not named or self._stateless:
             return None
         found, caller = self._sessions.get(named[0]), pending.caller
@@ -235,7 +235,7 @@ class Endpoint:
             if not self._limiter.sessions.acquire(pending.caller.identity):
                 raise HttpError(503, "There are too many open sessions.")
             self._sessions[session.id] = session
-            pending.headers.append((SESSION, session.id.encode()))
+            pending.headers.append((SESSION_HEADER, session.id.encode()))
         await self._answer(pending, exchange)
 
     def _close(self, session: HttpSession) -> None:

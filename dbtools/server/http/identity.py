@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 TOKEN_PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-LONGEST_NAME = 40  #: characters of an unknown role in the log
-DIGITS = 16  #: of the hash that identifies a token without a subject
+LONGEST_ROLE = 40  #: characters of an unknown role in the log
+HASH_DIGITS = 16  #: of the hash that identifies a token without a subject
 TOKEN_REQUIRED = "A token is required: Authorization: Bearer TOKEN."
 
 
@@ -95,7 +95,7 @@ class Identity:
         found = await self._authenticate(settings, token.strip())
         if isinstance(found, Rejection) or found.role in role_names(settings):
             return found
-        role = quoted(found.role, LONGEST_NAME)
+        role = quoted(found.role, LONGEST_ROLE)
         return _insufficient("The token has no role here.", f"no role {role} is configured")
 
     async def _authenticate(self, settings: Settings, token: str) -> Caller | Rejection:
@@ -164,7 +164,9 @@ def _signed(
         return _insufficient("The token does not name one role.", reason)
     named = section.claims or {name: name for name in claims}
     given = {name: _claim(claims, claim) for name, claim in named.items()}
-    identity = f"{section.issuer} {subject}" if subject else f"token {digest[:DIGITS]} of {section.issuer}"
+    identity = (
+        f"{section.issuer} {subject}" if subject else f"token {digest[:HASH_DIGITS]} of {section.issuer}"
+    )
     return Caller(role=role, claims=typed_claims(settings, given), identity=identity)
 
 

@@ -26,7 +26,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.settings.sections import ServerSection
-from dbtools.telemetry import REFUSED, REQUEST, new_request_id
+from dbtools.telemetry import REFUSED_REQUESTS, REQUEST, new_request_id
 
 REASON = "dbtools.reason"  #: the key in the scope of why a request is rejected, for the operator
 REQUEST_ID = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of a request ID from a proxy
@@ -40,12 +40,14 @@ PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("Unknown host: see [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Origin not allowed: see [server] allowed_origins.\n", 403)
 BODY_TIMEOUT = 20.0  #: seconds to receive a body
-DEEPEST = 64  #: levels of JSON
+DEEPEST_JSON = 64  #: levels of JSON
 MOST_VALUES = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
-TOO_COMPLEX = f"The JSON is nested deeper than {DEEPEST} levels, or has more than {MOST_VALUES:,} values."
+TOO_COMPLEX = (
+    f"The JSON is nested deeper than {DEEPEST_JSON} levels, or has more than {MOST_VALUES:,} values."
+)
 logger = logging.getLogger("dbtools")
 
 
@@ -104,7 +106,7 @@ class RequestMiddleware:
 
     def _count(self, status: int, reason: str) -> None:
         """Log the first rejection of a kind in a minute, with those counted since the last line."""
-        REFUSED.add(1, {"http.response.status_code": status})
+        REFUSED_REQUESTS.add(1, {"http.response.status_code": status})
         if time.monotonic() - self._minute >= MINUTE:
             self._minute = time.monotonic()
             self._logged.clear()
@@ -179,12 +181,12 @@ async def _read_body(receive: Receive, most: int) -> bytes:
 def is_too_complex(body: bytes) -> bool:
     """Return whether the JSON in *body* has too many values or levels, in linear time."""
     opening = body.count(b"[") + body.count(b"{")
-    if opening <= DEEPEST and opening + body.count(b",") <= MOST_VALUES:
+    if opening <= DEEPEST_JSON and opening + body.count(b",") <= MOST_VALUES:
         return False
     bare = STRING.sub(b"", body)
     parts, ends = sum(map(bare.count, (b"[", b"{", b","))), sum(map(bare.count, (b"]", b"}")))
     levels = accumulate(1 if each in b"[{" else -1 for each in bare.translate(None, NO_BRACKETS))
-    return max(parts, ends) > MOST_VALUES or max(levels, default=0) > DEEPEST
+    return max(parts, ends) > MOST_VALUES or max(levels, default=0) > DEEPEST_JSON
 
 
 def check_accept(scope: Scope, *wanted: str) -> None:

@@ -29,7 +29,7 @@ from dbtools.settings import Settings
 from dbtools.values.cells import visible
 
 INFO: Json = {"name": "dbtools", "version": __version__}
-NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMETERS: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
 LONGEST_CLIENT = 200  #: characters of its name that are kept
 ASKED = ("elicitation", "sampling", "roots")  #: capabilities of requests that a server may send
@@ -161,7 +161,7 @@ def _check_headers(request: Request, version: object, header: HeaderValues) -> N
         raise ProtocolError(Code.HEADER_MISMATCH, "MCP-Protocol-Version must equal that in params._meta.")
     if header("mcp-method") != [request.method]:
         raise ProtocolError(Code.HEADER_MISMATCH, "Mcp-Method must equal the method in the body.")
-    name = NAMED.get(request.method)
+    name = NAME_PARAMETERS.get(request.method)
     value = request.params.get(name) if name else None
     if value is not None and [value] != [_decoded(each) for each in header("mcp-name")]:
         raise ProtocolError(Code.HEADER_MISMATCH, f"Mcp-Name must equal params.{name}.")

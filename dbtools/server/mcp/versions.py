@@ -104,7 +104,7 @@ PARAMS: Mapping[str, ParamsShape] = {
         },
     },
 }
-TYPES: Mapping[object, str] = {
+JSON_TYPES: Mapping[object, str] = {
     str: "a string",
     dict: "an object",
     bool: "true or false",
@@ -130,7 +130,7 @@ def _check_members(value: Json, shape: ParamsShape, at: str) -> None:
 def _check(value: object, wanted: object, at: str) -> None:
     kind = type(wanted) if isinstance(wanted, dict | list) else wanted
     if type(value) is not kind and not (kind == str | int and type(value) in (str, int)):
-        raise ProtocolError(Code.INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
+        raise ProtocolError(Code.INVALID_PARAMS, f"{at} must be {JSON_TYPES[kind]}.")
     if isinstance(wanted, dict) and isinstance(value, dict):
         _check_members(value, wanted, at)
     if isinstance(wanted, list) and isinstance(value, list):

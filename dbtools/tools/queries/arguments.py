@@ -24,9 +24,9 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
 }
 #: Patterns that mean the same everywhere: providers read others differently, or refuse them.
 PLAIN_PATTERN = re.compile(r"(?:[^\\(]|\\[dswDSWbB.\-+*?^$|/()\[\]{}\\]|\((?!\?)|\(\?:)*")
-NUMBERS = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
+NUMBER_FAMILIES = (Family.INTEGER, Family.NUMBER)  #: numbers in JSON
 #: The forms of values that the schema does not describe.
-FORMS: Mapping[Family, str] = {
+VALUE_FORMS: Mapping[Family, str] = {
     Family.DECIMAL: "decimal number",
     Family.TIME: "time such as 14:30",
     Family.TIMESTAMPTZ: "date and time such as 2024-03-05T14:30:00",
@@ -59,7 +59,7 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     item = declared.schema()
     element = type.element if parameter.array and type.element is not None else type
     choices = parameter.choices or element.labels
-    form = FORMS.get(declared.family, str(item.pop("description", "")))
+    form = VALUE_FORMS.get(declared.family, str(item.pop("description", "")))
     notes = [form] if form else []
     listed = enumerated(choices) if item == STRING else {}
     if "enum" in listed:
@@ -67,7 +67,7 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     elif choices:
         notes.append(f"one of {shown_choices(choices)}")
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
-        if bound is not None and declared.family in NUMBERS:
+        if bound is not None and declared.family in NUMBER_FAMILIES:
             item[key] = _shown(bound, declared)
         elif bound is not None:
             notes.append(f"{key} {bound}")

@@ -40,7 +40,7 @@ from dbtools.values.types import STRING, TEMPORAL, quoted
 NAMES = ("find_queries", "run_query")  #: of the generic tools
 #: Characters to read of a cell for each byte of its row: white space in JSON is not shown.
 READ_FOR_ONE = 4
-LONGEST_TEXT = 200  #: characters of a description in a list
+LONGEST_LISTED = 200  #: characters of a description in a list
 
 
 class GenericQueryTool(Tool):
@@ -264,7 +264,7 @@ def _entry(context: ToolContext, permitted: Permitted) -> dict[str, object]:
     schema = _tool(context, permitted).schema
     return without_empty(
         query=permitted.name,
-        description=cleaned(permitted.query.description, LONGEST_TEXT),
+        description=cleaned(permitted.query.description, LONGEST_LISTED),
         arguments=schema["properties"],
         required=schema.get("required"),
         columns=[column.name for column in permitted.columns],

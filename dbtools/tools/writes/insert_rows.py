@@ -42,7 +42,7 @@ from dbtools.tools.writes.changing import (
 from dbtools.values.types import STRING
 
 MOST_INSERTED = 100  #: rows of one call, unless the role says otherwise
-DESCRIPTION = (
+INSERT_DESCRIPTION = (
     "Insert rows into a table, all or none; values may be null; returns them as stored. "
     "describe_tables says which columns to give."
 )
@@ -85,7 +85,7 @@ class InsertRows(ChangeTool):
             any_row = frequent_values((table, granted_writes(table).insert or ()) for table in self.tables)
             rows = {"type": "array", "minItems": 1, "items": any_row, **SUCH_ROWS}
             schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, ()))
-            return self.defined(DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
+            return self.defined(INSERT_DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
         (own,), table = self.writes, self.table
         columns = own.insert or ()
         items = row_schema(

@@ -32,7 +32,7 @@ from dbtools.schema.sql import words
 
 OLDEST = 13  #: the first supported version
 #: Settings that dbtools relies on; row filters were checked with the search path of the login.
-RESERVED = {
+RESERVED_SETTINGS = {
     *SETTINGS,
     *words(
         "client_encoding default_transaction_isolation default_transaction_read_only search_path "
@@ -42,7 +42,7 @@ RESERVED = {
 }
 #: The search path with fixed names: with "$user", names in row filters would depend on the role. The system's
 #: own names come first, as they do unless a path says otherwise.
-PATH = """
+SESSION_PATH = """
 select coalesce(
     pg_catalog.string_agg(
         pg_catalog.quote_ident(s.name::text), ', ' order by s.name <> 'pg_catalog', s.place
@@ -62,15 +62,15 @@ DECODERS: Mapping[str, Callable[[str], object]] = {
 PASSED_ON = ("application_name", "options")
 #: A setting that no pooler passes on, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
-BEGIN = "begin isolation level read committed read only"
+BEGIN_READ = "begin isolation level read committed read only"
 #: What identifies a session, and the mark of an assertion that fails in another session.
-SESSION = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
+SESSION_VALUES = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
 ANOTHER = "dbtools_another_session"
 
 ENDED = ("08", "57P01", "57P02", "57P05", "25P03")  #: SQLSTATEs of errors that end a connection
 LOST_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 #: What asyncpg raises if a value has another type than it expects.
-UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
+DECODING_ERRORS = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
 #: asyncpg's message if the server rejects TLS. It connects without TLS if the URL allows that.
 NO_TLS = "rejected SSL upgrade"
@@ -169,7 +169,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "Exception": ("The server cannot be reached.", "Is it running, are host, port and network right?"),
 }
 #: The faults that may pass by themselves: the server is down, starting or busy, or the network is.
-TEMPORARY = (
+TEMPORARY_FAULTS = (
     *("57", "53300", "gaierror", "ConnectionRefusedError", "TimeoutError", "FileNotFoundError"),
     *("ConnectionError", "Exception"),
 )
@@ -262,7 +262,7 @@ def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
     fault = next(cause for cause in _causes(exc, target) if cause in FAULTS)
     problem, remedy = (each.format(**facts) for each in FAULTS[fault])
     message = f"{target.place}: {problem}"
-    return DatabaseUnavailable(message, hint=remedy, temporary=fault in TEMPORARY)
+    return DatabaseUnavailable(message, hint=remedy, temporary=fault in TEMPORARY_FAULTS)
 
 
 def _causes(exc: Exception, target: Destination) -> Iterator[str]:
@@ -298,7 +298,7 @@ async def prepare(connection: ServerConnection) -> None:
         connection.path = await fixed_path(connection)
     await connection.keep_setting({"search_path": connection.path})
     connection.marks = f"{SETTINGS['lock_timeout']}ms {connection.path}"
-    connection.begin = messages(BEGIN) + connection.settings
+    connection.begin = messages(BEGIN_READ) + connection.settings
     await decode(connection)
 
 
@@ -307,7 +307,7 @@ async def fixed_path(connection: ServerConnection) -> str:
 
     Temporary tables of other clients of a pooler come last: they come first unless a path says otherwise.
     """
-    path = str(await connection.fetchval(PATH))
+    path = str(await connection.fetchval(SESSION_PATH))
     return f"{path}, pg_temp" if connection.is_pooled else path
 
 
@@ -323,7 +323,7 @@ async def check_session(connection: ServerConnection, session: Mapping[str, str]
     """Raise Refused if the server of *connection* does not accept the settings *session*."""
     if not session:
         return
-    reserved = sorted(RESERVED.intersection(map(str.lower, session)))
+    reserved = sorted(RESERVED_SETTINGS.intersection(map(str.lower, session)))
     if reserved:
         raise Refused(f"dbtools sets {reserved[0]} itself.")
     try:

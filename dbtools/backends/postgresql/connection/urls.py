@@ -19,7 +19,7 @@ CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
 ROOT = "~/.postgresql/root.crt"  #: the default file of libpq
 MOST_PORTS = 2**16
-SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
+SYSTEM_AUTHORITIES = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
     "application_name": "dbtools",
     "timezone": "UTC",
@@ -43,7 +43,7 @@ NO_BINDING = (
 )
 SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of sslmode
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
+SERVER_STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 STANDBYS = ("standby", "prefer-standby")
 STANDBY = "target_session_attrs={} in the URL: answers come from a standby, which may be behind its primary."
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
@@ -62,7 +62,7 @@ PARAMETERS: Mapping[str, UrlParameter] = {
     "ssl_min_protocol_version": UrlParameter("PGSSLMINPROTOCOLVERSION", VERSIONS),
     "ssl_max_protocol_version": UrlParameter("PGSSLMAXPROTOCOLVERSION", VERSIONS),
     "sslnegotiation": UrlParameter("PGSSLNEGOTIATION", ("postgres", "direct")),
-    "target_session_attrs": UrlParameter("PGTARGETSESSIONATTRS", STATES),
+    "target_session_attrs": UrlParameter("PGTARGETSESSIONATTRS", SERVER_STATES),
     "load_balance_hosts": UrlParameter("PGLOADBALANCEHOSTS", ("disable", "random")),
     "gsslib": UrlParameter("PGGSSLIB", ("gssapi", "sspi")),
     "connect_timeout": UrlParameter("PGCONNECT_TIMEOUT"),
@@ -83,12 +83,12 @@ PARAMETERS: Mapping[str, UrlParameter] = {
 }
 OPTIONS_HINT = "A setting of the server goes in options=-c%20NAME%3DVALUE."
 SECRETS = ("password", "sslpassword")
-FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-PLACES = (*FILES, "passfile")
+FILE_PARAMETERS = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+PLACES = (*FILE_PARAMETERS, "passfile")
 #: Passed to the driver as arguments, and in a URL.
-ARGUMENTS = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
+DRIVER_ARGUMENTS = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
 TLS = (
-    *(*FILES, "sslmode", "sslpassword", "sslnegotiation"),
+    *(*FILE_PARAMETERS, "sslmode", "sslpassword", "sslnegotiation"),
     *("ssl_min_protocol_version", "ssl_max_protocol_version"),
 )
 SCHEME = r"[a-zA-Z]+(?:\+\w+)?://"
@@ -141,7 +141,7 @@ class Destination:
     @property
     def mode(self) -> str:
         """The effective sslmode."""
-        strictest = self.parameters.get("sslrootcert") == SYSTEM
+        strictest = self.parameters.get("sslrootcert") == SYSTEM_AUTHORITIES
         return self.parameters.get("sslmode", "verify-full" if strictest else "prefer")
 
     @property
@@ -178,7 +178,7 @@ class Destination:
             "user": self.user,
             "database": self.database,
             "timeout": self.timeout,
-            **{name: self.parameters[name] for name in ARGUMENTS if name in self.parameters},
+            **{name: self.parameters[name] for name in DRIVER_ARGUMENTS if name in self.parameters},
             **self._tls(),
         }
 
@@ -186,7 +186,7 @@ class Destination:
         given = {name: self.parameters[name] for name in TLS if name in self.parameters}
         if self.mode != "disable":
             self._check_files()
-        if self.parameters.get("sslrootcert") != SYSTEM:
+        if self.parameters.get("sslrootcert") != SYSTEM_AUTHORITIES:
             return {"dsn": f"postgresql:///?{urlencode(given)}"}
         context = ssl.create_default_context()
         context.set_alpn_protocols(["postgresql"])
@@ -199,10 +199,10 @@ class Destination:
 
     def _check_files(self) -> None:
         """Raise DatabaseUnavailable if a file that TLS needs cannot be read."""
-        for name in FILES:
-            file = self.parameters.get(name, SYSTEM)
+        for name in FILE_PARAMETERS:
+            file = self.parameters.get(name, SYSTEM_AUTHORITIES)
             try:
-                _ = file == SYSTEM or Path(file).read_bytes()
+                _ = file == SYSTEM_AUTHORITIES or Path(file).read_bytes()
             except OSError as exc:
                 message = f"{self.place}: {name}: the file {file} cannot be read: {exc.strerror}."
                 raise DatabaseUnavailable(message) from exc
@@ -224,7 +224,7 @@ def destination(url: str) -> Destination:
     found = Destination(parameters={**_canonical(environment), **_canonical(_parsed(url))})
     _ = found.addresses, found.settings, found.user
     is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
-    if found.parameters.get("sslrootcert") == SYSTEM and not is_complete:
+    if found.parameters.get("sslrootcert") == SYSTEM_AUTHORITIES and not is_complete:
         raise ConfigurationError("sslrootcert=system requires sslmode=verify-full, and takes no sslcrl.")
     if found.parameters.get("sslnegotiation") == "direct" and found.mode in MODES[: MODES.index("require")]:
         raise ConfigurationError("sslnegotiation=direct requires sslmode=require or stricter.")
@@ -327,7 +327,7 @@ def with_full_paths(url: str, folder: Path) -> str:
     options = [each.partition("=") for each in query.split("&")]
     full = (
         f"{name}={quote(str(folder.absolute() / unquote(value)))}"
-        if name in PLACES and value not in ("", SYSTEM)
+        if name in PLACES and value not in ("", SYSTEM_AUTHORITIES)
         else f"{name}{equals}{value}"
         for name, equals, value in options
     )

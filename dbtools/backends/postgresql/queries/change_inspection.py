@@ -17,18 +17,18 @@ import asyncpg
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names
 from dbtools.backends.postgresql.connection.pipeline import rolled_back
 from dbtools.backends.postgresql.queries.changed_columns import Change, changes_in, only_read
-from dbtools.backends.postgresql.queries.dependencies import Parsed
 from dbtools.backends.postgresql.queries.inspection import (
+    BEGIN_INSPECTION,
     INSPECTED,
     LIST_FORMS,
-    READING,
     PostgresqlInspector,
     QueryReport,
     refusing,
 )
 from dbtools.backends.postgresql.queries.preparing import PostgresqlQuery, is_temporary, prepare_query
 from dbtools.backends.postgresql.queries.privileges import GRANTING, STANDBY, inserted_by, sequences_of
-from dbtools.backends.postgresql.schema.changes import BEGIN, TABLE_VERSIONS
+from dbtools.backends.postgresql.schema.changes import BEGIN_POLL, TABLE_VERSIONS
+from dbtools.backends.postgresql.schema.dependencies import Parsed
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.backends.query_syntax import AFTER_CHANGE, CHANGE, Piece, main_of, within_with
 from dbtools.errors import Refused
@@ -108,7 +108,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             explained, versions = await self._explain(whole)
             rule = f"create rule {INSPECTED} as on insert to {INSPECTED} do instead {whole}"
             ruled = await self.report(prepared, f"create temporary table {INSPECTED} ()", rule)
-            async with rolled_back(self.connection, BEGIN):
+            async with rolled_back(self.connection, BEGIN_POLL):
                 changes = [await self._resolved(each) for each in changes_in(query.text)]
             parsed = ruled.parsed if ruled else Parsed()
             if parsed.reads is not None:
@@ -125,7 +125,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
     async def _explain(self, sql: str) -> tuple[Sequence[Effect], tuple[str, ...]]:
         """Return the changes in the plan of *sql*, the query's own first, and the versions of its tables."""
         try:
-            async with rolled_back(self.connection, READING):
+            async with rolled_back(self.connection, BEGIN_INSPECTION):
                 # Prepared each time: a cached statement may have the types from before a migration.
                 explain = await self.connection.prepare(f"explain (verbose, format json) {sql}")
                 ((found,),) = await explain.fetch()
@@ -148,7 +148,7 @@ class PostgresqlChangeInspector(PostgresqlInspector):
         beneath = [each._replace(named=False) for each in explained if each[:3] not in known]
         direct = [*changes, *beneath]
         listed = [(each.schema, each.table, each.kind, each.column) for each in direct]
-        async with rolled_back(self.connection, BEGIN):
+        async with rolled_back(self.connection, BEGIN_POLL):
             sequences = await sequences_of(self.connection, inserted_by(changes))
             rows = await self.connection.fetch(CONSEQUENCES, *map(list, zip(*listed, strict=True)))
         for (_, sequence), is_usable in sequences.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
 
 from dbtools.backends.port import ColumnPlace
-from dbtools.backends.postgresql.queries.dependencies import whole_rows
+from dbtools.backends.postgresql.schema.dependencies import whole_rows
 from dbtools.backends.postgresql.schema.types import lexis, name_of
 from dbtools.backends.query_syntax import VERBS
 from dbtools.queries import Effect

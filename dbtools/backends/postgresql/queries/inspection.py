@@ -29,20 +29,6 @@ from dbtools.backends.port import Declared, Inspected, check_names, temporary_re
 from dbtools.backends.postgresql.connection.connections import check_session, fixed_path, is_lost
 from dbtools.backends.postgresql.connection.pipeline import ServerConnection, clean, rolled_back
 from dbtools.backends.postgresql.connection.urls import SETTINGS
-from dbtools.backends.postgresql.queries.dependencies import (
-    Parsed,
-    called_by,
-    has_side_effects,
-    parsed,
-)
-from dbtools.backends.postgresql.queries.names import (
-    SqlNames,
-    check_named,
-    check_used,
-    search_path_of,
-    suspects,
-    version_of,
-)
 from dbtools.backends.postgresql.queries.preparing import (
     BEFORE_COLUMNS,
     NamedTypes,
@@ -53,9 +39,23 @@ from dbtools.backends.postgresql.queries.preparing import (
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.schema.changes import BEGIN, TABLE_VERSIONS, Control
+from dbtools.backends.postgresql.schema.changes import BEGIN_POLL, TABLE_VERSIONS, Control
+from dbtools.backends.postgresql.schema.dependencies import (
+    Parsed,
+    called_by,
+    has_side_effects,
+    parsed,
+)
+from dbtools.backends.postgresql.schema.names import (
+    SqlNames,
+    check_named,
+    check_used,
+    search_path_of,
+    suspects,
+    version_of,
+)
 from dbtools.backends.postgresql.schema.types import (
-    UNLIMITED,
+    NO_MODIFIER,
     DeclaredTypes,
     TypeNumber,
     names_before,
@@ -74,7 +74,7 @@ TypeRows = dict[TypeNumber, Record]
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 INSPECTED = "dbtools_inspected"  #: a temporary relation with a rule that is the query
 OWN = f"'pg_temp.{INSPECTED}'::pg_catalog.regclass::pg_catalog.oid"
-COLUMNS = f"""
+QUERY_COLUMNS = f"""
 select a.attname::text, a.atttypid, a.atttypmod
 from pg_catalog.pg_attribute as a
 where a.attrelid = {OWN} and a.attnum > 0
@@ -86,11 +86,11 @@ SETUP = (
 )
 #: Transactions of the login may be read-only by default.
 WRITING = f"begin read write; {SETUP}"
-READING = f"begin read only; {SETUP}"
+BEGIN_INSPECTION = f"begin read only; {SETUP}"
 #: SQLSTATE classes that concern the query, even if null parameters have caused the error.
 CERTAIN = ("42", "0A", "25")
 NOT_POPULATED = "55000"  #: the SQLSTATE of a materialized view without data, among others
-LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
+INSPECTION_LOCK_TIMEOUT = "500"  #: milliseconds; a migration that locks one table must not delay the others
 #: The check of a row filter waits for a lock as long as a call does: without its filter, a table is withheld.
 CHECK_FILTER = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
 #: The families that a parameter declared as text may turn out to be.
@@ -122,7 +122,7 @@ async def describe(
 
     fixed, path = await control.answer(begin, UNANSWERED, ASKING)
     # As for calls: names have the same meaning.
-    settings = {"lock_timeout": LOCK_TIMEOUT, "search_path": fixed, **session}
+    settings = {"lock_timeout": INSPECTION_LOCK_TIMEOUT, "search_path": fixed, **session}
     yield SharingInspector(control, settings, partial(kind or PostgresqlInspector, path=path, types={}))
 
 
@@ -212,7 +212,7 @@ class PostgresqlInspector:
 
     async def version_of(self, text: str) -> str:
         """Return the version of the names in *text*, to be read before the server parses it."""
-        async with rolled_back(self.connection, BEGIN):
+        async with rolled_back(self.connection, BEGIN_POLL):
             return await version_of(self.connection, SqlNames.of(text, self.path))
 
     async def _rolled_back(
@@ -247,7 +247,7 @@ class PostgresqlInspector:
         """Start the query with nulls, which checks privileges, and stop before the first row."""
         nulls = [None for _ in prepared.statement.get_parameters()]
         try:
-            async with rolled_back(self.connection, READING):
+            async with rolled_back(self.connection, BEGIN_INSPECTION):
                 await prepared.statement.fetch(*nulls)
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
@@ -261,7 +261,7 @@ class PostgresqlInspector:
         Raise Refused if the query calls a function that does more than read.
         """
         names = SqlNames.of(prepared.query.text, self.path)
-        async with rolled_back(self.connection, BEGIN):
+        async with rolled_back(self.connection, BEGIN_POLL):
             found = await suspects(self.connection, names)
         create = partial(self._report_on, prepared.query, found, creating)
         report = await self._rolled_back(names, found, create)
@@ -274,7 +274,7 @@ class PostgresqlInspector:
     ) -> QueryReport:
         versions = await self._locked(query)
         relation = await self._create(found, *creating)
-        columns = await self.connection.fetch(COLUMNS)
+        columns = await self.connection.fetch(QUERY_COLUMNS)
         return QueryReport(
             columns=[(name, (type, modifier)) for name, type, modifier in columns],
             parsed=await parsed(self.connection, relation, query.text),
@@ -284,7 +284,7 @@ class PostgresqlInspector:
     async def _without_view(self, prepared: PreparedQuery) -> QueryReport:
         """Return what is known without a view: the types of columns, but not their lengths and domains."""
         query = replace(prepared.query, before=BEFORE_COLUMNS)
-        async with rolled_back(self.connection, READING):
+        async with rolled_back(self.connection, BEGIN_INSPECTION):
             statement = await prepare_bare(self.connection, query)
             versions = await self._locked(query)
         columns = replace(prepared, statement=statement).columns
@@ -297,7 +297,7 @@ class PostgresqlInspector:
 
     async def _named_functions(self, query: PostgresqlQuery) -> Sequence[Record]:
         """Return the functions whose names *query* seems to call: the server could not parse it."""
-        async with rolled_back(self.connection, BEGIN):
+        async with rolled_back(self.connection, BEGIN_POLL):
             return await called_by(self.connection, [], query.text)
 
     def _check_functions(self, query: PostgresqlQuery, called: Iterable[Record]) -> None:
@@ -313,9 +313,9 @@ class PostgresqlInspector:
 
         *version*: of the names in the query.
         """
-        taken = {name: (type.oid, UNLIMITED) for name, type in prepared.types.items()}
+        taken = {name: (type.oid, NO_MODIFIER) for name, type in prepared.types.items()}
         wanted = {*(number for _, number in reported.columns), *taken.values()}
-        async with rolled_back(self.connection, READING):
+        async with rolled_back(self.connection, BEGIN_INSPECTION):
             rows = await read_types(self.connection, wanted - self._types.keys())
         self._types.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         types = DeclaredTypes([*self._types.values(), *rows])

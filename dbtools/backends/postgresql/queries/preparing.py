@@ -15,8 +15,8 @@ from typing import Any
 import asyncpg
 
 from dbtools.backends.port import NOT_READING, Declared
-from dbtools.backends.postgresql.schema.types import UNLIMITED, TypeNumber, placeholder_hint, sql_name
-from dbtools.backends.query_syntax import TEXT, WrittenQuery
+from dbtools.backends.postgresql.schema.types import NO_MODIFIER, TypeNumber, placeholder_hint, sql_name
+from dbtools.backends.query_syntax import DECLARED_TEXT, WrittenQuery
 from dbtools.errors import Refused
 from dbtools.schema.sql import Parameter
 
@@ -25,10 +25,10 @@ BEFORE, AFTER = "select 1 as one from (", "\n) as q limit 0"
 BEFORE_COLUMNS = "select * from ("
 NO_GRAMMAR = ("42601", "0A000")  #: SQLSTATEs of a syntax error and of a statement that is not allowed here
 #: SQLSTATE classes of errors that are not about the query.
-TEMPORARY = ("08", "40", "53", "55", "57", "58", "XX")
+TEMPORARY_CLASSES = ("08", "40", "53", "55", "57", "58", "XX")
 
 #: The SQL types of declared types, if their names differ.
-CASTS: Mapping[str, str] = {
+SQL_TYPES: Mapping[str, str] = {
     "integer": "int8",
     "number": "float8",
     "decimal": "numeric",
@@ -52,7 +52,7 @@ class PostgresqlQuery(WrittenQuery):
     def parameters(self) -> Mapping[str, Declared]:
         """The declared types of the parameters; claims are texts."""
         names = (piece.name for piece in self.pieces if isinstance(piece, Parameter))
-        return {name: self.declared.get(name, TEXT) for name in names}
+        return {name: self.declared.get(name, DECLARED_TEXT) for name in names}
 
     @cached_property
     def texts(self) -> Sequence[str]:
@@ -94,22 +94,24 @@ class PreparedQuery:
     @property
     def columns(self) -> NamedTypes:
         """The names and types of the columns, without lengths and domains."""
-        return [(each.name, (each.type.oid, UNLIMITED)) for each in self.statement.get_attributes()]
+        return [(each.name, (each.type.oid, NO_MODIFIER)) for each in self.statement.get_attributes()]
 
 
 def is_temporary(error: asyncpg.PostgresError) -> bool:
     """Return whether *error* is temporary or about the server, not about the statement."""
-    return (error.sqlstate or "").startswith(TEMPORARY)
+    return (error.sqlstate or "").startswith(TEMPORARY_CLASSES)
 
 
 async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuery:
     """Return *query* as the server has prepared it, or raise Refused."""
     casts = {
-        name: f'"pg_catalog"."{CASTS.get(each.type, each.type)}"{"[]" if each.array else ""}'
+        name: f'"pg_catalog"."{SQL_TYPES.get(each.type, each.type)}"{"[]" if each.array else ""}'
         for name, each in query.parameters.items()
     }
     declared = {name: cast for name, cast in casts.items() if name in query.declared}
-    certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
+    certain = {
+        name: cast for name, cast in declared.items() if query.declared[name].type != DECLARED_TEXT.type
+    }
     # The server infers no type from `:p is null`. So texts are cast next, and claims last.
     for each in (certain, declared, casts):
         try:

@@ -8,9 +8,9 @@ from dbtools import errors
 from dbtools.backends.port import NO_DBTOOLS_WRITE
 from dbtools.backends.postgresql.connection.pipeline import rolled_back
 from dbtools.backends.postgresql.queries.inspection import PostgresqlInspector
-from dbtools.backends.postgresql.registry import PIN_READING, TABLES, UNTRUSTED
+from dbtools.backends.postgresql.registry import PIN_READING, REGISTRY_TABLES, UNTRUSTED
 from dbtools.backends.postgresql.schema.catalog_queries import SECURED, policies
-from dbtools.backends.postgresql.schema.changes import BEGIN
+from dbtools.backends.postgresql.schema.changes import BEGIN_POLL
 from dbtools.backends.postgresql.schema.introspection import ROW_VERSION
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.errors import listing
@@ -110,7 +110,7 @@ async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place
     if await connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
         return Lacking({table.location: STANDBY for table in tables})
     # In a transaction, which has the role of the session.
-    async with rolled_back(connection, BEGIN):
+    async with rolled_back(connection, BEGIN_POLL):
         parts = await _lacking_parts(connection, tables)
         hindered = await _hindrances(connection, tables)
     found = {location: f"{place} lacks {_privileges(each)}. {GRANTING}" for location, each in parts.items()}
@@ -175,7 +175,7 @@ def _hindrance(kind: str, body: str) -> Hindrance | None:
 async def _lacking_journal(inspector: PostgresqlInspector, place: str) -> str:
     """Return why the login at *place* cannot use the journal, or nothing."""
     async with rolled_back(inspector.connection, f"begin read only; {PIN_READING}"):
-        found = await inspector.connection.fetchrow(TABLES, "dbtools_write")
+        found = await inspector.connection.fetchrow(REGISTRY_TABLES, "dbtools_write")
     if found is None:
         return NO_DBTOOLS_WRITE
     # Other roles may have added triggers.

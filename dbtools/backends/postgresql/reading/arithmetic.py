@@ -16,7 +16,7 @@ from dbtools.schema.paths import PathColumn
 from dbtools.values.types import NUMERIC, ColumnType, Family
 
 #: The types in which operations are computed.
-TYPES: Mapping[Family, str] = {
+OPERATION_TYPES: Mapping[Family, str] = {
     Family.INTEGER: "pg_catalog.int8",
     Family.DECIMAL: "pg_catalog.numeric",
     Family.NUMBER: "pg_catalog.float8",
@@ -25,7 +25,7 @@ TYPES: Mapping[Family, str] = {
     Family.TIMESTAMP: "pg_catalog.timestamp",
     Family.TIMESTAMPTZ: "pg_catalog.timestamptz",
 }
-FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
+FIRST, LAST_MOMENT = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
 SIGNS = {Operation.ADD: "+", Operation.SUBTRACT: "-", Operation.MULTIPLY: "*"}
 MOST_DAYS = 3_700_000  #: more than from the year 1 to the year 9999
 #: The days of 20,000 years, after which the calendar repeats. Moves stay within MOST_DAYS of a valid date.
@@ -93,7 +93,7 @@ def _moment(term: Operand, value: Element) -> Element:
     """Return *value*, or null outside the years 1 to 9999."""
     if isinstance(term, Calculation | Literal):
         return value
-    return sa.case((value.between(_constant(FIRST), _constant(LAST)), value))
+    return sa.case((value.between(_constant(FIRST), _constant(LAST_MOMENT)), value))
 
 
 def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Operand, Element]) -> Element:
@@ -110,7 +110,7 @@ def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Ope
     else:
         ahead, tick, day = f"interval '{AHEAD} days'", "interval '1 microsecond'", "interval '1 day'"
         by = _constant(day).op("*")(_cast(capped, Family.NUMBER))
-    name = TYPES[family].rpartition(".")[2]
+    name = OPERATION_TYPES[family].rpartition(".")[2]
     low = _constant(f"({name} '0001-01-01' + {ahead} - {tick})")
     high = _constant(f"({name} '9999-12-31' + {ahead} + {day})")
     moved = _cast(_moment(*moment), family).op("+")(_constant(ahead)).op("+")(by)
@@ -119,7 +119,7 @@ def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Ope
 
 
 def _cast(value: Element, family: Family) -> Element:
-    return sa.cast(value, Named(TYPES[family]))
+    return sa.cast(value, Named(OPERATION_TYPES[family]))
 
 
 def _constant(sql: str) -> Element:

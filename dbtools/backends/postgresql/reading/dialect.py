@@ -18,7 +18,7 @@ from dbtools.backends.postgresql.schema.vocabulary import SYSTEM
 
 #: What is written like a function, but is syntax. NULLIF compares by "=", so its operands need the same type.
 SYNTAX = ("all", "any", "coalesce", "greatest", "least", "nullif")
-SIGNS: Mapping[Callable[..., Any], str] = {
+OPERATOR_SIGNS: Mapping[Callable[..., Any], str] = {
     operators.eq: "=",
     operators.ne: "<>",
     operators.lt: "<",
@@ -72,7 +72,9 @@ class Compiler(PGCompiler_asyncpg):
         if operator is operators.between_op:
             least, most = binary.right.clauses
             return self.process(sa.and_(binary.left >= least, binary.left <= most).self_group(), **options)
-        sign = operator.opstring if isinstance(operator, operators.custom_op) else SIGNS.get(operator)
+        sign = (
+            operator.opstring if isinstance(operator, operators.custom_op) else OPERATOR_SIGNS.get(operator)
+        )
         if operator in KEYWORDS or sign == "collate":
             written: str = super().visit_binary(binary, *arguments, **options)  # type: ignore[no-untyped-call]
             return written

@@ -13,7 +13,7 @@ from sqlalchemy.sql import quoted_name
 from dbtools.backends.compile.sources import LONG, Element, Grammar, Truth, Written, placing
 from dbtools.backends.compiled import ESCAPE, pin, sought
 from dbtools.backends.postgresql.reading import arithmetic
-from dbtools.backends.postgresql.reading.arithmetic import FIRST, LAST, TYPES
+from dbtools.backends.postgresql.reading.arithmetic import FIRST, LAST_MOMENT, OPERATION_TYPES
 from dbtools.backends.postgresql.reading.dialect import Dialect, Named
 from dbtools.backends.postgresql.schema.introspection import ROW_VERSION
 from dbtools.backends.postgresql.schema.vocabulary import SYSTEM
@@ -133,7 +133,7 @@ class PostgresqlGrammar(Grammar):
 
     def rank(self, document: Element, index: TextIndex, name: str) -> Element:
         """Return the negative `ts_rank`, which depends on the document alone."""
-        rank = sa.cast(sa.func.ts_rank(document, _sought(index, name)), Named(TYPES[Family.NUMBER]))
+        rank = sa.cast(sa.func.ts_rank(document, _sought(index, name)), Named(OPERATION_TYPES[Family.NUMBER]))
         return sa.case((self.matches(document, index, name), -rank))
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
@@ -183,7 +183,7 @@ class PostgresqlGrammar(Grammar):
         """Write dates of the years 1 to 9999 in the session's zone, which is UTC; other dates are null."""
         moment = column if type.family is Family.TIMESTAMPTZ else sa.cast(column, Named("timestamp"))
         text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
-        return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST)), text))
+        return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST_MOMENT)), text))
 
     def compared(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
@@ -226,7 +226,7 @@ def _sought(index: TextIndex, name: str) -> Element:
 def _cast(type: ColumnType) -> str:
     # The sum of integers may exceed their type.
     whole = type.family is Family.INTEGER
-    return type.cast or TYPES[Family.DECIMAL if whole else type.family]
+    return type.cast or OPERATION_TYPES[Family.DECIMAL if whole else type.family]
 
 
 def _array_of(type: ColumnType) -> Named:

@@ -31,9 +31,9 @@ from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe
 from dbtools.backends.postgresql.connection.connections import (
     ANOTHER,
-    BEGIN,
-    SESSION,
-    UNREADABLE,
+    BEGIN_READ,
+    DECODING_ERRORS,
+    SESSION_VALUES,
     connect,
     is_lost,
     is_of_settings,
@@ -77,7 +77,7 @@ MIGRATING = {"statement_timeout": "60s"}  #: the registry's tables are small
 PROBE = "create table dbtools_probe ()"  #: a statement that must fail
 GRAMMAR = PostgresqlGrammar()
 
-SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
+SAME = f"pg_catalog.concat_ws(' ', {SESSION_VALUES}) = $1::pg_catalog.text"
 #: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 #: Fails if a function has prepared a statement, which could replace one of dbtools and serve the next caller
@@ -86,7 +86,9 @@ UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKIN
 #: The mark of an assertion that what a statement names may have changed.
 UNSURE = "dbtools_unsure"
 #: 'now' is a constant: the start of the transaction in which the server last analysed the statement.
-UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
+UNCHANGED = (
+    f"pg_catalog.concat_ws(' ', {SESSION_VALUES}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
+)
 #: Fails before it reads anything, unless the session is known and nothing has changed: the server analyses a
 #: prepared statement again after each change of what it names (PREPARE, Notes).
 GUARDED = f"""select * from ({{}}
@@ -154,7 +156,7 @@ class PostgresqlRunner:
                 await roll_back(connection, CLEAN)
                 if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
-                if isinstance(exc, UNREADABLE) and connection.local:
+                if isinstance(exc, DECODING_ERRORS) and connection.local:
                     # asyncpg knows the types from one connection of the server. After a migration, the
                     # pooler may have prepared the statement on another one, with other types.
                     connection.terminate()
@@ -168,7 +170,7 @@ class PostgresqlRunner:
         async with self.pool.connection() as connection:
             version = f"PostgreSQL {await connection.fetchval('show server_version')}"
             try:
-                async with rolled_back(connection, BEGIN):
+                async with rolled_back(connection, BEGIN_READ):
                     await connection.execute(PROBE)
             except asyncpg.ReadOnlySQLTransactionError:
                 return Probe(version=version, refuses_writes=True)

@@ -39,7 +39,7 @@ from dbtools.backends.postgresql.reading.runner import (
 from dbtools.backends.postgresql.run_sql.guarded import Guarded, LexemeKind, habit
 from dbtools.backends.postgresql.run_sql.lens import lenses
 from dbtools.backends.postgresql.schema.changes import CHANGED
-from dbtools.backends.postgresql.schema.vocabulary import NAMESAKES, NUMBER, Vocabulary
+from dbtools.backends.postgresql.schema.vocabulary import NAMESAKES, VOCABULARY_NUMBER, Vocabulary
 from dbtools.backends.refusals import OTHERS
 from dbtools.backends.run_sql import MISSING, OUTSIDE, SIMPLER, UNSHARED, refused, unknown_column
 from dbtools.backends.runs import FreeRun
@@ -87,9 +87,8 @@ BEYOND = "dbtools_beyond_the_tables"
 CONFINED = f"select where {assertion(WITHIN, BEYOND)} is null"
 ELSEWHERE = "dbtools_other_settings"
 #: Fails unless a vocabulary has the number $1 as before.
-SAME_NAMES = (
-    f"select where {assertion(f'{NUMBER} operator(pg_catalog.=) $1::pg_catalog.text', CHANGED)} is null"
-)
+IS_SAME = f"{VOCABULARY_NUMBER} operator(pg_catalog.=) $1::pg_catalog.text"
+SAME_NAMES = f"select where {assertion(IS_SAME, CHANGED)} is null"
 #: The settings on which the meaning and the rows of a statement depend.
 WATCHED = words(
     "search_path role session_authorization transaction_read_only row_security standard_conforming_strings "
@@ -100,7 +99,7 @@ CAST = "Cast the values, as in x::numeric, x::text or x::timestamp."
 MORE = "The statement reads more than the tables that it names"
 CALLED = "DISTINCT and FILTER are for aggregates, OVER for aggregates and window functions."
 ALIAS = "An alias of SELECT works only alone in GROUP BY and ORDER BY: repeat its expression."
-NUMBERS = "Write numbers without quotes, or compare as text: x::text."
+QUOTED_NUMBERS = "Write numbers without quotes, or compare as text: x::text."
 #: SQLSTATEs, our words and a hint. {name}: of what is wrong, or … if it is unknown.
 RULES: Sequence[tuple[str, str, str]] = (
     ("42P01 42501 3F000", "There is no table or alias {name}", "Name each table in from, before its use."),
@@ -123,14 +122,14 @@ RULES: Sequence[tuple[str, str, str]] = (
     ("22023", "An argument of a function is not valid", "Is a number negative, or a unit unknown?"),
     ("2201W 2201X", "LIMIT or OFFSET is negative", ""),
     ("22012", "Division by zero", "Write a / nullif(b, 0)."),
-    ("22P02", "A text cannot be cast to the type needed", NUMBERS),
+    ("22P02", "A text cannot be cast to the type needed", QUOTED_NUMBERS),
     ("22007", "A text is not a date or time", "Write '2024-03-05' or '2024-03-05 14:30'."),
     ("22008", "A date or time is out of range", "Is there such a day in that month?"),
     ("0A000", "{name} is not supported here", SIMPLER),
     ("25006", "The statement tries to write, but may only read", "Use the tools that change rows."),
 )
 RULE_BY_STATE = {state: (rule, hint) for states, rule, hint in RULES for state in states.split()}
-REFUSED = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
+REFUSED_CLASSES = ("42", "22", "21", "0A", "54", "2F", "38", "39", "HV", "XX")
 
 
 #: What makes the errors of failed assertions, each error for one call.
@@ -287,10 +286,10 @@ class Confined:
                 hint = habit(self.guarded.lexemes, at) or hint
             elif hint in (CAST, CALLED):
                 hint = NAMESAKES.get(name, hint)
-            elif hint is NUMBERS:
+            elif hint is QUOTED_NUMBERS:
                 hint = self._labels() or hint
             return refused(rule.format(name=quoted(name, 60) if name else "…"), hint, position=offset)
-        if state.startswith(REFUSED):
+        if state.startswith(REFUSED_CLASSES):
             return refused("The database cannot run this statement", SIMPLER, position=offset)
         return cause_of(error).error()
 

@@ -44,7 +44,7 @@ PUNCTUATION = words(":: => : . , ( ) [ ]")
 #: Operators that would lose their precedence with a schema.
 PRECEDING = words("+ - * / % ^ < > = <= >= <>")
 #: Keywords that look like functions.
-FORMS = words("coalesce nullif greatest least grouping row any all some exists array values")
+FUNCTION_KEYWORDS = words("coalesce nullif greatest least grouping row any all some exists array values")
 
 
 #: By the key of a request, the least recently used one first.
@@ -230,7 +230,7 @@ class _Guard:
                 raise refused(
                     f"{quoted(lexeme.value, 40)} is not permitted here", SIMPLER, position=lexeme.offset
                 )
-            if lexeme.kind is LexemeKind.KEYWORD and at in called and lexeme.text not in FORMS:
+            if lexeme.kind is LexemeKind.KEYWORD and at in called and lexeme.text not in FUNCTION_KEYWORDS:
                 raise self._unknown_function(lexeme.text, lexeme.offset)
             if lexeme.kind is not LexemeKind.NAME or at in aliases:
                 continue

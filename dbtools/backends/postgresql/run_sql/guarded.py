@@ -24,7 +24,11 @@ class LexemeKind(StrEnum):
 
 
 #: What PHRASES writes for them.
-MARKS: Mapping[LexemeKind, str] = {LexemeKind.NAME: '"', LexemeKind.STRING: "'", LexemeKind.NUMBER: "0"}
+PHRASE_MARKS: Mapping[LexemeKind, str] = {
+    LexemeKind.NAME: '"',
+    LexemeKind.STRING: "'",
+    LexemeKind.NUMBER: "0",
+}
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Lexeme:
     @property
     def word(self) -> str:
         """The keyword or sign; a mark for other kinds."""
-        return MARKS.get(self.kind, self.text)
+        return PHRASE_MARKS.get(self.kind, self.text)
 
     @property
     def written(self) -> str:

@@ -24,7 +24,7 @@ from dbtools.schema.catalog import Catalog, Column, Table
 GUARD = "dbtools.backends.postgresql.run_sql.guard"  #: the module that answers in a process
 PACKAGES = ("sqlglot", "orjson")  #: that it imports
 ATTEMPTS = 2  #: at a statement, if its process ends
-KEYS = 64  #: of scopes that are kept
+MOST_SCOPES = 64  #: of scopes that are kept
 TOO_LARGE = "The statement needs too much memory to check"
 
 
@@ -73,7 +73,7 @@ class Guards:
         found = self._keys.pop(identities, None) or (str(next(self._numbers)), catalog, vocabulary)
         # The last one is that which was used last.
         self._keys[identities] = found
-        if len(self._keys) > KEYS:
+        if len(self._keys) > MOST_SCOPES:
             del self._keys[next(iter(self._keys))]
         return found[0]
 

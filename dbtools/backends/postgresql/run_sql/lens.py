@@ -24,7 +24,7 @@ LABEL = "[[:alnum:]](?:[[:alnum:]-]{0,61}[[:alnum:]])?"
 DOMAIN = rf'^(?:"[^"]{{1,64}}"|[^[:space:]@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)$'
 
 
-TEXT = Named("pg_catalog.text")
+TEXT_TYPE = Named("pg_catalog.text")
 
 
 class LensGrammar(PostgresqlGrammar):
@@ -38,8 +38,8 @@ class LensGrammar(PostgresqlGrammar):
     def claim(self, name: str, cast: str) -> Element:
         """Return the claim that the parameter *name* is, to be replaced by its number."""
         # Without the inner cast, the server would expect a value of the other type.
-        text = sa.cast(sa.literal_column(f"{MARK}{self.claims[name]}{MARK}"), TEXT)
-        return sa.cast(text, Named(cast or TEXT.name))
+        text = sa.cast(sa.literal_column(f"{MARK}{self.claims[name]}{MARK}"), TEXT_TYPE)
+        return sa.cast(text, Named(cast or TEXT_TYPE.name))
 
 
 def is_whole(table: Table, whole: Catalog) -> bool:
@@ -94,13 +94,13 @@ def _cell(rows: sa.FromClause, column: Column) -> Element:
     cell = column_of(rows, column.name)
     match column.type.mask:
         case None:
-            return sa.cast(cell, TEXT) if names_objects(column.type) else cell
+            return sa.cast(cell, TEXT_TYPE) if names_objects(column.type) else cell
         case Mask.NULL | Mask.HASH:
-            return sa.cast(sa.null(), TEXT)
+            return sa.cast(sa.null(), TEXT_TYPE)
         case Mask.REDACT:
-            return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT)
+            return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT_TYPE)
         case Mask.PARTIAL:
-            return _partial(sa.cast(cell, TEXT))
+            return _partial(sa.cast(cell, TEXT_TYPE))
 
 
 def _partial(text: Element) -> Element:

@@ -28,9 +28,9 @@ from dbtools.schema.sql import Token, TokenKind, words
 from dbtools.values.types import quoted
 
 MOST_LEXEMES = 4_000
-DEEPEST = 40  #: brackets within each other
+DEEPEST_BRACKETS = 40  #: brackets within each other
 #: Words that are always keywords.
-RESERVED = words(
+RESERVED_WORDS = words(
     "all and any array as asc between both case cast collate cross desc distinct else end except exists "
     "false fetch for from full group having ilike in inner intersect is isnull join lateral leading left "
     "like limit natural not notnull null offset on only or order outer overlaps placing right select similar "
@@ -60,7 +60,7 @@ VALUES = words("null true false end current_date current_time current_timestamp 
 #: Keywords that end a value or, before `join`, a table.
 ENDINGS = VALUES | words("cross full inner left natural outer right")
 SAME = {"!=": "<>", ":=": "=>"}
-NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
+NUMBER_LITERAL = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w$])")
 Node = exp.Expr
 #: The classes of nodes whose meaning depends on nothing but their parts and the names in them, besides
 #: operators with one or two operands.
@@ -76,7 +76,7 @@ NODES = words(
 #: The signs that sqlglot reads as they are.
 READ = words("+ - * / = < > <= >= <> || :: => : . , ( ) [ ]")
 #: The functions that have words between their arguments.
-FORMS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
+WORDED_FUNCTIONS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
 #: sqlglot would log callers' SQL.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
@@ -110,8 +110,8 @@ def _tokens(sql: str) -> Sequence[Token]:
     if len(tokens) > MOST_LEXEMES:
         raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Split it.")
     depths = ((each.kind is TokenKind.OPENING) - (each.kind is TokenKind.CLOSING) for each in tokens)
-    if max(accumulate(depths)) > DEEPEST:
-        raise refused(f"More than {DEEPEST} brackets are nested", "Use WITH.")
+    if max(accumulate(depths)) > DEEPEST_BRACKETS:
+        raise refused(f"More than {DEEPEST_BRACKETS} brackets are nested", "Use WITH.")
     return tokens
 
 
@@ -122,7 +122,7 @@ def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
         if token.offset < end:
             continue
         if token.kind is TokenKind.NUMBER or (token.text == "." and sql[token.end : token.end + 1].isdigit()):
-            found = NUMBER.match(sql, token.offset)
+            found = NUMBER_LITERAL.match(sql, token.offset)
             if found is None:
                 hint = "Separate them by a space."
                 raise refused("A number ends in letters", hint, position=token.offset)
@@ -141,7 +141,7 @@ def _keywords(signs: Sequence[str]) -> set[int]:
     """Return which of *signs* are keywords."""
     text = " ".join(signs)
     numbers = {start: at for at, start in enumerate(accumulate((len(each) + 1 for each in signs), initial=0))}
-    found = {at for at, each in enumerate(signs) if each in RESERVED}
+    found = {at for at, each in enumerate(signs) if each in RESERVED_WORDS}
     for pattern in PATTERNS:
         for match in pattern.finditer(text):
             found |= {*range(numbers[match.start()], numbers[match.end() + 1])}
@@ -192,11 +192,13 @@ class _Dialect(Postgres):
     """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
 
     class Parser(PostgresParser):
-        """Reads a function outside of FORMS like any other, and ARRAY only at the beginning of a value."""
+        """Reads a function outside of WORDED_FUNCTIONS like any other, and ARRAY only where a value begins."""
 
         FUNCTIONS: ClassVar[Any] = {}
         FUNCTION_PARSERS: ClassVar[Any] = {
-            name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in FORMS
+            name: parser
+            for name, parser in PostgresParser.FUNCTION_PARSERS.items()
+            if name in WORDED_FUNCTIONS
         }
         #: Types are checked before, so that ARRAY only begins a value. Trying both would double the time with
         #: each array in an array.
@@ -252,7 +254,12 @@ class Tree:
 
 def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:
     """Return the text of *lexeme* for sqlglot."""
-    if lexeme.kind is LexemeKind.NAME and lexeme.value.upper() in FORMS and after and after.text == "(":
+    if (
+        lexeme.kind is LexemeKind.NAME
+        and lexeme.value.upper() in WORDED_FUNCTIONS
+        and after
+        and after.text == "("
+    ):
         # sqlglot does not tell such a name from the keyword.
         return '"f"'
     if lexeme.kind is not LexemeKind.SIGN or lexeme.text in READ:

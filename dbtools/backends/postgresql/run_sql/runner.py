@@ -21,7 +21,7 @@ from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.backends.compiled import Plan, identifier
 from dbtools.backends.pool import Pool
-from dbtools.backends.postgresql.connection.connections import UNREADABLE, is_lost
+from dbtools.backends.postgresql.connection.connections import DECODING_ERRORS, is_lost
 from dbtools.backends.postgresql.connection.pipeline import (
     CLEAN,
     DRIVER_ERRORS,
@@ -47,7 +47,7 @@ from dbtools.backends.postgresql.reading.runner import (
 from dbtools.backends.postgresql.run_sql.confinement import Confined
 from dbtools.backends.postgresql.run_sql.guarded import Guarded
 from dbtools.backends.postgresql.run_sql.guarding import Guards
-from dbtools.backends.postgresql.schema.types import UNLIMITED, DeclaredTypes, duration, read_types
+from dbtools.backends.postgresql.schema.types import NO_MODIFIER, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.refusals import Cause
 from dbtools.backends.run_sql import FreeExplanation, refused
@@ -61,7 +61,7 @@ CONNECTIONS = 4
 OF_ONE_CALLER = 2  #: statements at the same time; others wait
 SLOW = 0.5  #: seconds; of callers with a slower statement, one statement runs at a time
 SLOW_FOR = 60.0  #: seconds after such a statement
-GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
+SQL_GRACE = 0.2  #: seconds in which the server should have stopped a statement after its deadline
 LONGEST_STOP = 3600.0  #: seconds that a statement which cannot be interrupted keeps its connection
 ATTEMPTS = 2  #: after a lost connection
 MOST_ATTEMPTS = {errors.SchemaChanged: 2, Unsure: ANALYSES}
@@ -71,7 +71,7 @@ MOST_COLUMNS = 400
 KEPT = 16  #: vocabularies
 GRAMMAR = PostgresqlGrammar()
 #: One process, and not for long: other callers need the server as well.
-SESSION = (
+SESSION_SETTINGS = (
     "set local lock_timeout = 2000",
     "set local idle_in_transaction_session_timeout = 20000",
     "set local max_parallel_workers_per_gather = 0",
@@ -79,8 +79,8 @@ SESSION = (
     "set local row_security = on",
     "set local standard_conforming_strings = on",
 )
-END = messages("select pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())::pg_catalog.text")
-SETTINGS = b"".join(map(messages, SESSION))
+TERMINATE = messages("select pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())::pg_catalog.text")
+SETTING_MESSAGES = b"".join(map(messages, SESSION_SETTINGS))
 #: The text of an interval is what PostgreSQL writes by default; the driver reads cells in binary form.
 STYLED = messages("set local intervalstyle = postgres")
 
@@ -143,7 +143,7 @@ class PostgresqlFreeRunner:
         ends = asyncio.get_running_loop().time() + run.context.timeout
         guarded: Guarded | None = None
         try:
-            async with asyncio.timeout(run.context.timeout + GRACE) as deadline:
+            async with asyncio.timeout(run.context.timeout + SQL_GRACE) as deadline:
                 while True:
                     try:
                         vocabulary = await self._vocabulary(run)
@@ -197,10 +197,10 @@ class PostgresqlFreeRunner:
                 try:
                     yield connection
                     is_over = not (connection.is_in_transaction() or connection.is_spent)
-                except (*DRIVER_ERRORS, *UNREADABLE) as exc:
+                except (*DRIVER_ERRORS, *DECODING_ERRORS) as exc:
                     if connection.meter.room < 0:
                         raise Cause.LARGE_ANSWER.error() from exc
-                    if isinstance(exc, UNREADABLE) or is_lost(exc):
+                    if isinstance(exc, DECODING_ERRORS) or is_lost(exc):
                         connection.terminate()
                     raise
                 finally:
@@ -222,7 +222,7 @@ class PostgresqlFreeRunner:
         """Begin a transaction, and prepare *statement* in it."""
         context = statement.run.context
         begin = limited(connection, context)
-        settings = SETTINGS if statement.is_computed else SETTINGS + STYLED
+        settings = SETTING_MESSAGES if statement.is_computed else SETTING_MESSAGES + STYLED
         statement.begin = begin + settings
         if context.session:
             await begin_transaction(connection, context.session, begin, settings)
@@ -251,13 +251,13 @@ class PostgresqlFreeRunner:
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
             raise refused(f"A result has from 1 to {MOST_COLUMNS} columns", "Name the columns that you need.")
-        numbers = {(each.type.oid, UNLIMITED) for each in attributes}
+        numbers = {(each.type.oid, NO_MODIFIER) for each in attributes}
         rows = await read_types(connection, numbers - self._types.keys())
         # Types of users may change.
         self._types |= {(row["number"], row["modifier"]): row for row in rows if row["native"]}
         types = DeclaredTypes([*self._types.values(), *rows])
         longest = statement.run.longest
-        columns = (Column(name=each.name, type=types[each.type.oid, UNLIMITED].type) for each in attributes)
+        columns = (Column(name=each.name, type=types[each.type.oid, NO_MODIFIER].type) for each in attributes)
         return _wrapped(statement, tuple(Output(column, longest) for column in columns))
 
 
@@ -324,7 +324,7 @@ async def _roll_back(connection: ServerConnection) -> None:
     """Roll back once the server has stopped the statement, which may take long."""
     try:
         async with asyncio.timeout(LONGEST_STOP):
-            await connection.send(messages("rollback") + (END if connection.is_spent else CLEAN))
+            await connection.send(messages("rollback") + (TERMINATE if connection.is_spent else CLEAN))
     except DRIVER_ERRORS:
         connection.terminate()
 

@@ -3,21 +3,21 @@
 All names are qualified, because other schemas may come first on the search path.
 """
 
-from dbtools.backends.postgresql.queries.names import is_member, of_extension
 from dbtools.backends.postgresql.schema.changes import VERSION
+from dbtools.backends.postgresql.schema.names import is_member, of_extension
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
 #: The planner overestimates the cost of these statements: compiling them takes longer than running them.
-SETTINGS = "set local jit = off"
+NO_JIT = "set local jit = off"
 SHORT_LOCK_TIMEOUT = "set local lock_timeout = '100ms'"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
 #: The estimated number of rows of relation c. Before ANALYZE it is -1, or 0 before version 14.
-ROWS = """nullif(c.reltuples, case
+ROW_ESTIMATE = """nullif(c.reltuples, case
         when pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 140000 then '0' else '-1'
     end::pg_catalog.float4)"""
 #: Whether reading a row of relation c may raise an error: views, foreign tables, tables of which one may be a
 #: part, and tables with virtual generated columns.
-COMPUTED = """(
+IS_COMPUTED = """(
     c.relkind in ('v', 'f')
     or c.relhassubclass and exists (
         select
@@ -49,14 +49,14 @@ def policies(kind: str) -> str:
 RELATIONS = f"""
 select
     c.oid as number, n.nspname::text as schema, c.relname::text as name, c.relkind::text as kind,
-    coalesce(p.rows, {ROWS})::pg_catalog.float8 as rows,
+    coalesce(p.rows, {ROW_ESTIMATE})::pg_catalog.float8 as rows,
     case when {SECURED} then {policies("r")} end as policies,
     coalesce(d.description, '') as comment,
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable, c.relkind <> 'p'
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
     exists (select from pg_catalog.pg_inherits as i where i.inhrelid = c.oid) as inherits,
-    {COMPUTED} as computed,
+    {IS_COMPUTED} as computed,
     c.relispopulated as populated,
     {VERSION} as version
 from pg_catalog.pg_class as c
@@ -64,7 +64,7 @@ join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d
     on d.classoid = {PG_CLASS} and d.objoid = c.oid and d.objsubid = 0
 left join (
-    select pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid as root, pg_catalog.sum({ROWS}) as rows
+    select pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid as root, pg_catalog.sum({ROW_ESTIMATE}) as rows
     from pg_catalog.pg_class as c
     where c.relispartition and c.relkind in ('r', 'f')
     group by root
@@ -252,7 +252,7 @@ where o.oid >= '16384' and not {of_extension("pg_operator", "o")}
 union
 select c.relname::text
 from pg_catalog.pg_class as c
-where {COMPUTED}
+where {IS_COMPUTED}
 """
 #: Whether a generated statement may run an operator, a cast or a function that users have created. Only
 #: functions with the name of a system function matter.

@@ -23,7 +23,7 @@ from dbtools.backends.pool import IDLE
 from dbtools.backends.port import Heard
 from dbtools.backends.postgresql.connection.connections import answering, connect, decode, end
 from dbtools.backends.postgresql.connection.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
-from dbtools.backends.postgresql.queries.names import NAMES_NUMBER
+from dbtools.backends.postgresql.schema.names import NAMES_NUMBER
 from dbtools.errors import DatabaseUnavailable, Refused
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ INTERVAL = 2.0  #: seconds between two polls
 POLL_TIMEOUT = 10.0  #: seconds that a poll may take
 UNANSWERED = "The database does not answer whether its schema has changed."
 #: JIT compilation would take longer than the poll. It is off for the transaction only, because of poolers.
-BEGIN = "begin read only; set local jit = off"
+BEGIN_POLL = "begin read only; set local jit = off"
 
 #: Temporary relations belong to one session.
 PERMANENT = "not in (select r.oid from temporary_relations as r)"
@@ -74,7 +74,7 @@ HASHED = (
 )
 XMIN = "{}.xmin::pg_catalog.text::pg_catalog.int8"
 HASH = "pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', {}), '0')"
-NUMBERS = [
+NUMBER_PARTS = [
     *(f"select {XMIN.format('x')} from pg_catalog.{rows}" for rows in WRITTEN),
     *(f"select {HASH.format(columns)} from pg_catalog.{rows}" for columns, rows in HASHED),
 ]
@@ -84,14 +84,14 @@ with temporary_relations as materialized (
     from pg_catalog.pg_class as c
     where c.relpersistence = 't'
 ),
-written (number) as ({" union all ".join(NUMBERS)})
+written (number) as ({" union all ".join(NUMBER_PARTS)})
 select pg_catalog.concat_ws(' ', pg_catalog.count(*), pg_catalog.sum(w.number))
 from written as w
 """
 
 #: A number for the names of relation c, its columns, its query if it is a view, and whether it has children
 #: or row-level security.
-NUMBER = f"""pg_catalog.hashtextextended(
+TABLE_NUMBER = f"""pg_catalog.hashtextextended(
     pg_catalog.concat_ws(
         '.',
         c.relnamespace::pg_catalog.regnamespace::pg_catalog.text, c.relname, c.relhassubclass,
@@ -105,13 +105,13 @@ NUMBER = f"""pg_catalog.hashtextextended(
     )
 )"""
 #: The version of the relation c.
-VERSION = f"pg_catalog.concat_ws(' ', c.oid, {NUMBER})"
+VERSION = f"pg_catalog.concat_ws(' ', c.oid, {TABLE_NUMBER})"
 SEPARATOR = ", "
 NAMED_VALUES = 3  #: in the version of names; the version of a table has two
 #: The mark of an assertion that a table does not have its version.
 CHANGED = "dbtools_changed"
 IS_CONFIRMED = f"""(
-    select {NUMBER}
+    select {TABLE_NUMBER}
     from pg_catalog.pg_class as c
     where c.oid = $1::pg_catalog.oid
 ) = $2::pg_catalog.int8"""
@@ -137,7 +137,7 @@ order by c.oid
 #: Run by a migration in its own transaction, so that the notification arrives with the commit.
 ANNOUNCEMENT = "select pg_catalog.pg_notify('dbtools_schema', 'migration')"
 
-SCRIPT = r"""-- Notifies dbtools of each schema change, at its COMMIT.
+TRIGGER_SCRIPT = r"""-- Notifies dbtools of each schema change, at its COMMIT.
 -- Only a superuser may create event triggers.
 -- To remove it:
 --     drop event trigger if exists dbtools_changed;
@@ -208,7 +208,7 @@ def _confirming(values: Sequence[str]) -> bytes:
 
 async def read_stamp(connection: Any) -> str:
     """Return the fingerprint, in a transaction without JIT compilation."""
-    async with rolled_back(connection, BEGIN):
+    async with rolled_back(connection, BEGIN_POLL):
         return await fingerprint(connection)
 
 
@@ -308,7 +308,7 @@ async def listen(connection: Any, heard: Heard) -> None:
 async def install_watch(connection: Any) -> None:
     """Run the script on *connection*, or raise DatabaseUnavailable."""
     try:
-        await connection.execute(SCRIPT)
+        await connection.execute(TRIGGER_SCRIPT)
     except asyncpg.InsufficientPrivilegeError as exc:
         raise DatabaseUnavailable(
             "Only a superuser may create event triggers.",

@@ -12,10 +12,10 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, limits_of, read_checks
 from dbtools.backends.postgresql.connection.pipeline import DriverConnection
-from dbtools.backends.postgresql.queries.dependencies import CHILDREN, READ_RELATIONS
-from dbtools.backends.postgresql.queries.predicates import predicate_of, read_partial_keys
 from dbtools.backends.postgresql.schema import catalog_queries
 from dbtools.backends.postgresql.schema.changes import fingerprint, together
+from dbtools.backends.postgresql.schema.dependencies import CHILDREN, READ_RELATIONS
+from dbtools.backends.postgresql.schema.predicates import predicate_of, read_partial_keys
 from dbtools.backends.postgresql.schema.types import DeclaredTypes, lexis, read_types
 from dbtools.errors import listing
 from dbtools.schema.catalog import (
@@ -39,7 +39,7 @@ TABLE_KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
-HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
+HIDDEN_SCHEMAS = ("information_schema", "dbtools")  #: schemas whose tables are hidden
 #: PostgreSQL, "System Columns"; the version is the transaction that has made it.
 TABLE_NUMBER, ROW_PLACE, ROW_VERSION = (
     Column(
@@ -86,7 +86,7 @@ TableRows = Mapping[int, Sequence[Record]]  #: by the number of the table
 async def read_catalog(connection: DriverConnection, selection: Selection) -> Catalog:
     """Return the catalog of what the login of *connection* may select from, from one snapshot."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        await connection.execute(catalog_queries.SETTINGS)
+        await connection.execute(catalog_queries.NO_JIT)
         search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
@@ -99,7 +99,7 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         text_indexes = await connection.fetch(catalog_queries.TEXT_INDEXES, list(facts.relations))
         partial_keys = await read_partial_keys(connection, facts.whole)
     # A login may have the name of a hidden schema, which is then on its search path.
-    shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
+    shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN_SCHEMAS)
     default_schema = next(shown, "public")
     # In a thread: a large schema takes 50 ms, and calls continue meanwhile.
     read = await anyio.to_thread.run_sync(

@@ -37,7 +37,7 @@ CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}  #: the lette
 MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
 HEADER = 4  #: the number that a modifier adds to a length or a precision
-UNLIMITED = -1  #: the modifier of a type without one
+NO_MODIFIER = -1  #: the modifier of a type without one
 
 NATIVE: Mapping[str, Family] = {
     **dict.fromkeys(("int2", "int4", "int8"), Family.INTEGER),
@@ -289,7 +289,7 @@ def _is_large(row: "Record") -> bool:
     name, modifier = row["own_name"] if row["native"] else "", row["modifier"]
     text, digits = modifier - HEADER, (modifier - HEADER) >> 16
     most = {"varchar": text, "bpchar": text, "numeric": digits, "bit": modifier, "varbit": modifier}.get(name)
-    if most is not None and modifier != UNLIMITED:
+    if most is not None and modifier != NO_MODIFIER:
         return bool(most > LONGEST_SMALL)
     return bool(row["length"] < 0) and name not in SMALL
 

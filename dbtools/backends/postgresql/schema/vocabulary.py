@@ -40,7 +40,7 @@ STABLE = (
     "strict_word_similarity_commutator_op"
 )
 POINTERS = "internal cstring"  #: types of arguments that only C code has
-ROWS = "record any anyelement anynonarray anycompatible anycompatiblenonarray"  #: types that a row fits
+ROW_TYPES = "record any anyelement anynonarray anycompatible anycompatiblenonarray"  #: types that a row fits
 OIDS = """array(
     select t.oid
     from pg_catalog.pg_type as t
@@ -138,7 +138,7 @@ select n.nspname::text as schema, p.proname::text as name, pg_catalog.bool_and({
     pg_catalog.bool_or(
         p.pronargs >= 1
         and p.pronargs - p.pronargdefaults <= 1
-        and (t.typtype = 'c' or t.oid = any({OIDS.format(ROWS)}))
+        and (t.typtype = 'c' or t.oid = any({OIDS.format(ROW_TYPES)}))
     ) as takes_row
 from pg_catalog.pg_proc as p
 join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
@@ -209,7 +209,7 @@ join pg_catalog.pg_namespace as s on s.oid = c.relnamespace
 join pg_catalog.pg_type as t on t.oid = m.type
 where not {PERMITTED}
 """
-TYPES = f"""
+TYPE_NAMES = f"""
 select t.name, pg_catalog.bool_or(t.permitted) as permitted, pg_catalog.bool_and(t.permitted) as all_permitted
 from (
     select t.typname::text as name,
@@ -225,7 +225,7 @@ group by 1
 """
 #: A number for what a vocabulary is made from: it changes with each object of users that a name may mean,
 #: apart from tables.
-NUMBER = """(
+VOCABULARY_NUMBER = """(
     select pg_catalog.concat_ws(
         ' ', pg_catalog.count(*), pg_catalog.sum(w.xmin::pg_catalog.text::pg_catalog.int8)
     )
@@ -298,7 +298,9 @@ async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules)
 
 async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionRules) -> Vocabulary:
     """Return what may be named on the search *path*, if functions are permitted by *rules*."""
-    number = await connection.fetchval(f"select {NUMBER}")  # before the rest, so that it is never too new
+    number = await connection.fetchval(
+        f"select {VOCABULARY_NUMBER}"
+    )  # before the rest, so that it is never too new
     functions: defaultdict[str, dict[str, bool]] = defaultdict(dict)
     attributes, attributes_of_rows = set(), set()
     for row in await connection.fetch(FUNCTIONS):
@@ -308,7 +310,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
             attributes.add(row["name"])
             attributes_of_rows |= {row["name"]} if row["takes_row"] else set()
     operators = await connection.fetch(OPERATORS, _searched(path), None)
-    casts, types = await connection.fetch(CASTS), await connection.fetch(TYPES)
+    casts, types = await connection.fetch(CASTS), await connection.fetch(TYPE_NAMES)
     rows = await connection.fetch(CHECKED)
     checked = [row for row in rows if not rules.permits(row["function"], row["schema"])]
     schemas: defaultdict[str, set[str]] = defaultdict(set)

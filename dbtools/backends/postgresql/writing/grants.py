@@ -13,7 +13,6 @@ from typing import Any
 from dbtools import errors
 from dbtools.backends.compiled import identifier
 from dbtools.backends.port import ColumnPlace
-from dbtools.backends.postgresql.queries.dependencies import reads_of
 from dbtools.backends.postgresql.queries.inspection import PostgresqlInspector
 from dbtools.backends.postgresql.queries.privileges import (
     conditions_of,
@@ -23,7 +22,8 @@ from dbtools.backends.postgresql.queries.privileges import (
     read_columns,
     sequences_of,
 )
-from dbtools.backends.postgresql.registry import SCHEMA, TABLES
+from dbtools.backends.postgresql.registry import REGISTRY_TABLES, SCHEMA
+from dbtools.backends.postgresql.schema.dependencies import reads_of
 from dbtools.backends.postgresql.schema.types import NAME_BYTES, names_before
 from dbtools.errors import listing
 from dbtools.policy.roles import Role, restrict
@@ -57,7 +57,7 @@ select pg_catalog.current_database(), array(
     order by n.nspname
 )
 """
-SCRIPT = """\
+GRANT_SCRIPT = """\
 -- {purpose}
 -- Run this with psql in the database {database},
 -- as a role that may create roles and grant what is granted here.
@@ -141,7 +141,7 @@ async def write_script(
         grants = _grants(catalog, needs, whole if name == login else ())
         parts += [_creating(name, database, catalog.search_path), _granting(name, set_role, usage, grants)]
     left = _left(list(needed), set_role, database, schemas, changing)
-    return SCRIPT.format(
+    return GRANT_SCRIPT.format(
         purpose=_purpose(roles, list(needed)),
         database=_one_line(quoted(database)),
         granted="\n\n".join(parts),
@@ -254,7 +254,7 @@ async def _needs_of_changes(
     needs = {
         (sequence, "usage", "") for each in given for _, sequence in await sequences_of(connection, each)
     }
-    if await connection.fetch(TABLES, WRITE_JOURNAL[1]):
+    if await connection.fetch(REGISTRY_TABLES, WRITE_JOURNAL[1]):
         needs |= {(WRITE_JOURNAL, privilege, "") for privilege in ("select", "insert", "update", "delete")}
     return needs
 

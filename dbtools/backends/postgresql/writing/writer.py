@@ -53,11 +53,11 @@ CONNECTIONS = 4
 COMMIT_TIMEOUT = 10.0  #: seconds to wait for COMMIT
 LOOKUP_TIMEOUT = 2.0  #: seconds to ask for the outcome of a COMMIT, or for a violated constraint
 LOOKS = (0.0, 0.2, 1.0, 2.0)  #: seconds before each check of the outcome of a transaction
-BEGIN = "begin isolation level read committed read write"
+BEGIN_WRITE = "begin isolation level read committed read write"
 SETTLE = messages("set constraints all immediate")
 #: Undoes what functions may have done to the session: settings, a role, LISTEN, temporary tables.
 RESTORED = b"".join(map(messages, ("reset all", "reset role", "unlisten *", "discard temp")))
-NUMBER = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
+TRANSACTION_ID = "select pg_catalog.pg_current_xact_id()::pg_catalog.text"
 OUTCOME = "select pg_catalog.pg_xact_status($1::pg_catalog.text::pg_catalog.xid8)"
 #: The table of the constraint or unique index $3 of the table $2 in the schema $1, and its columns.
 CONSTRAINED = """
@@ -212,7 +212,7 @@ class PostgresqlWriter:
             elsewhere = changed_elsewhere(earlier, later, shape.target, written.affected)
             written = written._replace(elsewhere=[*elsewhere])
         transaction.add(CHECK + confirmation(tuple(run.versions)))
-        ((number,),) = await transaction.rows(NUMBER)
+        ((number,),) = await transaction.rows(TRANSACTION_ID)
         return written, str(number)
 
     async def _open(self) -> ServerConnection:
@@ -220,7 +220,7 @@ class PostgresqlWriter:
             connection = await open_connection(self._url)
         except DRIVER_ERRORS as exc:
             raise NotBegun from exc
-        connection.begin = messages(BEGIN) + connection.settings
+        connection.begin = messages(BEGIN_WRITE) + connection.settings
         return connection
 
     async def _find_outcome(self, number: str) -> None:

@@ -42,7 +42,7 @@ PAUSE = 0.01  #: seconds between two attempts to read a locked file
 OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of the progress handler
 MOST_LOOKS = 5  #: calls of the progress handler after which a statement on the event loop is stopped
 SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
-PIECE = 2**20  #: bytes that are searched at once
+SEARCHED_BYTES = 2**20  #: bytes that are searched at once
 DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
 
 
@@ -249,16 +249,16 @@ class Search:
             return _folded(cell[:most]).startswith(wanted)
         if operator == Operator.ENDS_WITH:
             return _folded(cell[-most:] if most else b"").endswith(wanted)
-        if len(cell) > PIECE:
+        if len(cell) > SEARCHED_BYTES:
             return self._contains(cell, wanted, most)
         folded = _folded(cell)
         return any(each in folded for each in wanted)
 
     def _contains(self, cell: bytes, wanted: tuple[str, ...], most: int) -> bool:
         # In pieces, so that other threads can run; a letter cut at the end is whole in the next piece.
-        for at in range(0, len(cell), PIECE):
+        for at in range(0, len(cell), SEARCHED_BYTES):
             self.check()
-            folded = _folded(cell[at : at + PIECE + most])
+            folded = _folded(cell[at : at + SEARCHED_BYTES + most])
             if any(each in folded for each in wanted):
                 return True
         return False

@@ -27,8 +27,8 @@ from dbtools.backends.sqlite.connection.urls import YES, options_of, path_of
 
 T = TypeVar("T")
 LOCK_TIMEOUT = 2.0  #: seconds that a reader waits for a writer
-SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
-UNREADABLE = ("The database file cannot be read.", "")
+SAMPLE_BYTES = 2**12  #: bytes at the beginning of a file that show whether it is a text
+CANNOT_READ = ("The database file cannot be read.", "")
 LOCKED = (
     "The database file is locked by another program.",
     "Try again when that has finished writing, or end it.",
@@ -50,7 +50,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(UNFINISHED, (Cause.UNFINISHED.message, Cause.UNFINISHED.hint)),
     **dict.fromkeys(("SQLITE_READONLY", "SQLITE_CANTOPEN"), CLOSED_FOLDER),
 }
-TEXT = (
+TEXT_FILE = (
     "This is a text file, not a SQLite database.",
     "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
 )
@@ -59,11 +59,13 @@ OTHER = (
     "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
 )
 SCHEMA_VERSION = "pragma schema_version"
-SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
+SCHEMA_ROWS = "select type, name, cast(sql as blob) from main.sqlite_schema"
 UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
 #: The function of `connections.Search`: its arguments are a text as a blob, what to find, and where.
 MATCHES = "dbtools_matches"
-COMPUTED = "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
+RELATIONS_WITH_SQL = (
+    "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
+)
 COLUMNS_OF_ONE = """
 select 1
 from main.sqlite_schema as s
@@ -177,7 +179,7 @@ def check_file(location: FileLocation) -> None:
         hint = errors.nearest_path(Path(location.given))
         raise _fault(location, "The database file does not exist.", hint) from exc
     except OSError as exc:
-        raise _fault(location, *UNREADABLE) from exc
+        raise _fault(location, *CANNOT_READ) from exc
     if stat.S_ISDIR(mode):
         raise _fault(location, "This is a folder, not a database file.", "Name the file in it.")
     raise _fault(location, "This is not a regular file.")
@@ -208,20 +210,22 @@ def unavailable(location: FileLocation, exc: sqlite3.Error) -> errors.DatabaseUn
     """Return the error that explains why *location* cannot be opened."""
     if has_code(exc, "SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
-    words = next((words for name, words in FAULTS.items() if has_code(exc, name)), UNREADABLE)
+    words = next((words for name, words in FAULTS.items() if has_code(exc, name)), CANNOT_READ)
     if words is CLOSED_FOLDER and os.access(location.path.parent, os.W_OK):
-        words = UNREADABLE
+        words = CANNOT_READ
     return _fault(location, *words)
 
 
 def _content(path: Path) -> tuple[str, str]:
     """Return the message and the remedy if the file at *path* is not a SQLite database."""
     with suppress(OSError), open(path, "rb") as file:
-        head = file.read(SAMPLE)
+        head = file.read(SAMPLE_BYTES)
         with suppress(UnicodeDecodeError):
             # The last character may be cut.
-            if not set(head.decode(errors="strict" if len(head) < SAMPLE else "ignore")) & set("\0\ufffd"):
-                return TEXT
+            if not set(head.decode(errors="strict" if len(head) < SAMPLE_BYTES else "ignore")) & set(
+                "\0\ufffd"
+            ):
+                return TEXT_FILE
     return OTHER
 
 
@@ -283,7 +287,7 @@ def remove_side_files(location: FileLocation) -> None:
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
     """Return the stamp of the schema on *connection*, in the file *identity*."""
     (version,) = connection.execute(SCHEMA_VERSION).fetchone()
-    rows = connection.execute(SCHEMA).fetchall()
+    rows = connection.execute(SCHEMA_ROWS).fetchall()
     digest = hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
     return f"{identity}.{version} {digest}"
 
@@ -343,7 +347,7 @@ def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:
     view reads too many others (3.40).
     """
     problems = {}
-    for number, name in connection.execute(COMPUTED).fetchall():
+    for number, name in connection.execute(RELATIONS_WITH_SQL).fetchall():
         try:
             connection.execute(COLUMNS_OF_ONE, (number,)).fetchone()
         except sqlite3.DatabaseError as exc:

@@ -16,12 +16,12 @@ from dbtools.values.dates import FIRST_MOMENT, clock_of, day_of, instant, utc
 from dbtools.values.types import caseless
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
-DIGITS = 15  #: significant ones, of a decimal
-PRECISE = 10.0**DIGITS  #: larger numbers have no decimal places
+DECIMAL_DIGITS = 15  #: significant ones, of a decimal
+PRECISE = 10.0**DECIMAL_DIGITS  #: larger numbers have no decimal places
 CELL = "x"  #: the step of a program that takes the next cell
-DAY = 86_400_000_000  #: microseconds
+DAY_MICROSECONDS = 86_400_000_000  #: microseconds
 EXACT = Context(prec=1_000)  #: more digits than any sum of binary numbers can have
-LAST = (datetime.max - FIRST_MOMENT) // timedelta(microseconds=1)
+LAST_MICROSECOND = (datetime.max - FIRST_MOMENT) // timedelta(microseconds=1)
 
 Number = int | float
 Step = Callable[[Any, Any], Any]
@@ -72,11 +72,11 @@ def _quotient(one: Number, other: Number) -> float | None:
 
 
 def _decimal_quotient(one: Number, other: Number) -> float | None:
-    return float(f"{one / other:.{DIGITS}g}") if other else None
+    return float(f"{one / other:.{DECIMAL_DIGITS}g}") if other else None
 
 
 #: What `dbtools_compute` does with two cells; the last four are for decimals.
-STEPS: Mapping[str, Step] = {
+STEP_FUNCTIONS: Mapping[str, Step] = {
     "+": _step(operator.add),
     "-": _step(operator.sub),
     "*": _step(operator.mul),
@@ -99,7 +99,7 @@ def _compute(program: str, *cells: object) -> object:
             stack.append(next(further))
         else:
             right = stack.pop()
-            stack[-1] = STEPS[step](stack[-1], right)
+            stack[-1] = STEP_FUNCTIONS[step](stack[-1], right)
     return stack[0]
 
 
@@ -112,7 +112,7 @@ def _round(cell: object, places: int) -> Number | None:
     number = _number(cell)
     if number is None or isinstance(number, int) or abs(number) >= PRECISE:
         return number
-    exact = Decimal(f"{number:.{DIGITS}g}")
+    exact = Decimal(f"{number:.{DECIMAL_DIGITS}g}")
     if exact == exact.to_integral_value() or -int(exact.as_tuple().exponent) <= places:
         return number
     return float(exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
@@ -124,7 +124,7 @@ def _microseconds(cell: object) -> int | None:
     if found is None:
         return None
     microseconds = found[0] * 1_000_000 + round(Decimal(f"0.{found[1] or 0}") * 1_000_000)
-    return microseconds if microseconds <= LAST else None
+    return microseconds if microseconds <= LAST_MICROSECOND else None
 
 
 def _date(cell: object) -> object:
@@ -183,7 +183,7 @@ def _days(left: object, right: object) -> float | None:
         return None
     between = one - other
     # Millionths of a day, in integers.
-    millionths = (abs(between) * 20 + DAY // 100_000) // (DAY // 50_000)
+    millionths = (abs(between) * 20 + DAY_MICROSECONDS // 100_000) // (DAY_MICROSECONDS // 50_000)
     return math.copysign(millionths / 1e6, between) if millionths else 0.0
 
 
@@ -193,8 +193,8 @@ def _shift(cell: object, days: object) -> str | None:
     if at is None or by is None or abs(by) > 4_000_000:
         return None
     whole = int(by)
-    at += whole * DAY + round(round((by - whole) * 86_400, 6) * 1_000_000)
-    if not 0 <= at <= LAST:
+    at += whole * DAY_MICROSECONDS + round(round((by - whole) * 86_400, 6) * 1_000_000)
+    if not 0 <= at <= LAST_MICROSECOND:
         return None
     moved = FIRST_MOMENT + timedelta(microseconds=at)
     if isinstance(by, int) and len(str(cell)) == 10:

@@ -11,7 +11,7 @@ from dbtools.errors import ConfigurationError
 
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 #: The options of a URI that SQLite reads (https://sqlite.org/uri.html), and `uri` of SQLAlchemy's URLs.
-OPTIONS: Mapping[str, UrlParameter] = {
+URI_OPTIONS: Mapping[str, UrlParameter] = {
     "immutable": UrlParameter("", (*YES, *NO)),
     "mode": UrlParameter("", ("ro", "rw"), "dbtools opens a file that exists, and creates none"),
     "cache": UrlParameter("", ("private",), "a shared cache shows what others have not committed"),
@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, UrlParameter] = {
     "uri": UrlParameter("", (*YES, *NO)),
 }
 HOSTS = ("", "localhost")
-FORMS = "Write sqlite:///shop.db or sqlite:////srv/shop.db."
+URL_FORMS = "Write sqlite:///shop.db or sqlite:////srv/shop.db."
 
 
 def path_of(url: str) -> str:
@@ -29,7 +29,7 @@ def path_of(url: str) -> str:
     written, _ = _parts(url)
     path = unquote(written)
     if path in ("", "/") or "\0" in path:
-        raise ConfigurationError("This URL names no database file.", hint=FORMS)
+        raise ConfigurationError("This URL names no database file.", hint=URL_FORMS)
     candidates = (path, written, str(home_path(path)))
     return next(filter(os.path.exists, candidates), candidates[-1])
 
@@ -39,8 +39,8 @@ def options_of(url: str) -> Mapping[str, str]:
     _, query = _parts(url)
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name, value in options.items():
-        check_name(name, OPTIONS)
-        check_value(name, value, OPTIONS[name])
+        check_name(name, URI_OPTIONS)
+        check_value(name, value, URI_OPTIONS[name])
     return options
 
 
@@ -64,6 +64,6 @@ def _parts(url: str) -> tuple[str, str]:
         return path, query
     host, slash, path = path.removeprefix("//").partition("/")
     if host not in HOSTS:
-        raise ConfigurationError("This URL names no database file.", hint=FORMS)
+        raise ConfigurationError("This URL names no database file.", hint=URL_FORMS)
     # SQLAlchemy's URLs may hold a URI: sqlite:///file:shop.db?uri=true.
     return f"{slash}{path}" if scheme == "file" else path.removeprefix("file:"), query

@@ -24,7 +24,7 @@ from dbtools.backends.port import (
     check_names,
     temporary_refusal,
 )
-from dbtools.backends.query_syntax import TEXT, ListForms, Piece, WrittenQuery
+from dbtools.backends.query_syntax import DECLARED_TEXT, ListForms, Piece, WrittenQuery
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
     UNFINISHED,
@@ -55,7 +55,7 @@ from dbtools.values.types import ColumnType, Family
 T = TypeVar("T")
 NULL = "(null/* a parameter */)"  #: replaces a parameter in the view
 #: The name or word that SQLite's message is about.
-NAMED = re.compile(r'near "(.+)": syntax error|function (.+)\(\)|: (?:.*\.)?([^.]+)$')
+NAMED_IN_MESSAGE = re.compile(r'near "(.+)": syntax error|function (.+)\(\)|: (?:.*\.)?([^.]+)$')
 INCOMPLETE = "incomplete input"
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
@@ -63,8 +63,8 @@ LIST_FORMS = ListForms(
     closing="))",
 )
 #: Errors that are temporary or about the file, not about the statement.
-TEMPORARY = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
-UNREADABLE = "The database file is busy, or cannot be read."
+TEMPORARY_CODES = (*BUSY, *UNFINISHED, "SQLITE_IOERR", "SQLITE_CANTOPEN")
+CANNOT_INSPECT = "The database file is busy, or cannot be read."
 INSPECTED = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names for the row
 TYPE_NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
@@ -73,13 +73,13 @@ SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 READING = ("select", "values", "with")  #: the first words of statements that read
 COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
-RELATIONS = """
+NAMED_RELATIONS = """
 select name, type, strict
 from pragma_table_list
 where schema = 'main'
 and lower(name) in (select value from json_each(?1))
 """
-COLUMNS = """
+COLUMN_NAMES = """
 select name
 from pragma_table_xinfo(?1, 'main')
 """
@@ -120,7 +120,7 @@ class SqliteQuery(WrittenQuery):
         """
         if message == INCOMPLETE:
             return len(self.text)
-        named = NAMED.search(message)
+        named = NAMED_IN_MESSAGE.search(message)
         # A quoted name may contain a dot.
         words = (message.partition(": ")[2], named[named.lastindex or 0] if named else "")
         places = next(filter(None, map(self.places_of, words)), [])
@@ -205,7 +205,7 @@ def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        if has_code(exc, TEMPORARY):
+        if has_code(exc, TEMPORARY_CODES):
             raise
         message = str(exc).rstrip(".")
         problem = otherwise if has_code(exc, "SQLITE_AUTH") else explained(message, query.text)
@@ -222,7 +222,7 @@ def inspected(
     check_pragmas(query, tables - {fold(each.name) for each in relations})
     return Inspected(
         columns=tuple(columns_of(connection, shown, strict=is_strict(query, relations))) if shown else (),
-        parameters={name: parameter_type(query.declared.get(name, TEXT)) for name in query.numbers},
+        parameters={name: parameter_type(query.declared.get(name, DECLARED_TEXT)) for name in query.numbers},
         casts={},
         reads=frozenset(reads_of(connection, query, relations, events.reads)),
         functions=(),
@@ -269,7 +269,7 @@ class SqliteInspector:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._asked, ask)
         except sqlite3.Error as exc:
-            raise temporary_refusal(UNREADABLE) from exc
+            raise temporary_refusal(CANNOT_INSPECT) from exc
 
     def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -299,7 +299,7 @@ def explain_condition(connection: sqlite3.Connection, table: Table, condition: F
     try:
         connection.execute(sql, nulls).close()
     except sqlite3.Error as exc:
-        if has_code(exc, TEMPORARY):
+        if has_code(exc, TEMPORARY_CODES):
             raise
         raise Refused(explained(str(exc), condition.text)) from exc
 
@@ -333,7 +333,7 @@ def columns_of(connection: sqlite3.Connection, query: SqliteQuery, *, strict: bo
 
 def relations_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[NamedTable]:
     """Return the tables and views with one of the folded *names*."""
-    return [NamedTable(*row) for row in connection.execute(RELATIONS, (json.dumps([*names]),))]
+    return [NamedTable(*row) for row in connection.execute(NAMED_RELATIONS, (json.dumps([*names]),))]
 
 
 def reads_of(
@@ -352,7 +352,7 @@ def reads_of(
     for name, kind in kinds.items():
         columns = {column for table, column in seen if table == name}
         if joined and name not in SCHEMA_TABLES:
-            shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
+            shared = {column for (column,) in connection.execute(COLUMN_NAMES, (name,))}
             columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}
         if columns or joined or kind == "view":
             yield from (("", name, column) for column in columns - NO_COLUMNS or {""})

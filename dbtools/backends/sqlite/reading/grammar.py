@@ -37,8 +37,8 @@ from dbtools.statements.select import Order, Output
 from dbtools.values.cells import SURROGATES
 from dbtools.values.types import NUMERIC, ColumnType, Family, Operator
 
-NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
-DIGITS = 19  #: at most in an integer
+NUMBER_FORM = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+INTEGER_DIGITS = 19  #: at most in an integer
 
 SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: in the declaration of a decimal
 LARGEST = "1e12"  #: units of one decimal in an exact sum, so that nine million rows fit
@@ -345,8 +345,8 @@ def _item(value: object) -> str:
 
 def _number(text: str) -> int | float | str:
     """Return *text* as a number if it is one: the column, and so a cursor, may also hold texts."""
-    if not NUMBER.fullmatch(text):
+    if not NUMBER_FORM.fullmatch(text):
         return text
     exact = Decimal(text)
-    whole = exact.adjusted() < DIGITS and exact == exact.to_integral_value()
+    whole = exact.adjusted() < INTEGER_DIGITS and exact == exact.to_integral_value()
     return int(exact) if whole and LEAST <= exact <= MOST else float(text)

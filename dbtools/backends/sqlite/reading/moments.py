@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from dbtools.backends.compile.sources import SIGNS, Element, Truth
+from dbtools.backends.compile.sources import PYTHON_OPERATORS, Element, Truth
 from dbtools.statements.select import Direction, Order
 from dbtools.values.dates import clock_of, day_of, utc
 from dbtools.values.types import ColumnType, Family, Operator
 
-DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+DAY_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 MINUTE = "[0-2][0-9]:[0-5][0-9]"
 CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
 SECOND = "????-??-??[ T]??:??:??"
 UNPRINTABLE = "*[^ -~]*"
-LONGEST = 60  #: characters of a date with a time
+LONGEST_MOMENT = 60  #: characters of a date with a time
 ORDERING = (Operator.LT, Operator.LTE, Operator.GT, Operator.GTE)
 
 
@@ -33,11 +33,11 @@ class Spelling(NamedTuple):
 
 
 SPELLINGS: Mapping[Family, Spelling] = {
-    Family.DATE: Spelling(lambda text: day_of(utc(text) or text), "dbtools_day", f"{DAY}[ Tt]*"),
+    Family.DATE: Spelling(lambda text: day_of(utc(text) or text), "dbtools_day", f"{DAY_GLOB}[ Tt]*"),
     Family.TIME: Spelling(clock_of, "dbtools_clock", f"{MINUTE}*"),
     **dict.fromkeys(
         (Family.TIMESTAMP, Family.TIMESTAMPTZ),
-        Spelling(lambda text: utc(text) or text, "dbtools_utc", f"{DAY}[ Tt]*"),
+        Spelling(lambda text: utc(text) or text, "dbtools_utc", f"{DAY_GLOB}[ Tt]*"),
     ),
 }
 
@@ -50,7 +50,7 @@ def are_texts(type: ColumnType) -> bool:
 def as_text(cell: Element) -> Element:
     """Return *cell* if it may be a date, otherwise null: no function can read a text of invalid UTF-8."""
     kind = sa.func.typeof(cell) == _text("text")
-    return sa.case((sa.and_(kind, _is_printable(cell)), _part(cell, 1, LONGEST)))
+    return sa.case((sa.and_(kind, _is_printable(cell)), _part(cell, 1, LONGEST_MOMENT)))
 
 
 def spelled(cell: Element, family: Family) -> Element:
@@ -60,10 +60,10 @@ def spelled(cell: Element, family: Family) -> Element:
         # What is computed is named only once.
         return getattr(sa.func, spelling.function)(cell)  # type: ignore[no-any-return]
     odd = sa.and_(_glob(cell, spelling.begins), _is_printable(cell))
-    other = odd, getattr(sa.func, spelling.function)(_part(cell, 1, LONGEST))
+    other = odd, getattr(sa.func, spelling.function)(_part(cell, 1, LONGEST_MOMENT))
     match family:
         case Family.DATE:
-            return sa.case((_glob(cell, DAY), cell), other, else_=cell)
+            return sa.case((_glob(cell, DAY_GLOB), cell), other, else_=cell)
         case Family.TIME:
             return sa.case((_glob(cell, CLOCK), cell), other, else_=cell)
         case _:
@@ -81,7 +81,7 @@ def _plain(cell: Element) -> tuple[tuple[Truth, Element], ...]:
     return (
         (sa.and_(_glob(cell, "????-??-?? ??:??:??"), _part(cell, 12, 2) < _text("24")), cell),
         (sa.and_(_glob(cell, f"{SECOND}*"), whole, is_moment), _with_space(_part(cell, 1, 19))),
-        (_glob(cell, DAY), cell.op("||")(_text(" 00:00:00"))),
+        (_glob(cell, DAY_GLOB), cell.op("||")(_text(" 00:00:00"))),
         (
             sa.and_(_glob(cell, f"{SECOND}.*"), in_utc, is_moment),
             _with_space(sa.func.rtrim(shortest, _text("."))),
@@ -96,7 +96,7 @@ def _with_space(moment: Element) -> Element:
 
 def compare(operator: Operator, cell: Element, family: Family, *values: Element) -> Truth:
     """Return whether *cell* is to *values*, in the spelling of *family*, as *operator* says."""
-    exact = SIGNS[operator](spelled(cell, family), *values)
+    exact = PYTHON_OPERATORS[operator](spelled(cell, family), *values)
     if not isinstance(cell, sa.ColumnClause):
         return exact
     least, most = sa.func.dbtools_before(values[0]), sa.func.dbtools_after(values[-1])

@@ -47,7 +47,7 @@ PROBE_TABLE = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
 FILTERING_PLANS = 10  #: compiled shapes that are kept for large cells, which are rare: 2 MB at most
 LONGEST_BRIEF = 20_000  #: characters of SQL that is parsed and planned in about a millisecond
-COMPARING = words("= == <> != < <= > >= , . -")  #: signs of comparisons and constants
+PLAIN_SIGNS = words("= == <> != < <= > >= , . -")  #: signs of comparisons and constants
 BRACKETED = words("and or not in between where")  #: words before a parenthesis that call no function
 #: Words that compute something, or read another table.
 COMPUTING = words("like glob match regexp collate cast case select values exists raise escape")
@@ -122,7 +122,7 @@ def _only_compares(condition: Fragment) -> bool:
     )
     signs = {each.text for each in tokens if each.kind is TokenKind.SIGN}
     words = {each.word for each in tokens if each.kind is TokenKind.WORD}
-    return not calls and signs <= COMPARING and words.isdisjoint(COMPUTING)
+    return not calls and signs <= PLAIN_SIGNS and words.isdisjoint(COMPUTING)
 
 
 def pool_of(connect: Callable[[], FileConnection], *, size: int) -> Pool:

@@ -24,7 +24,7 @@ from dbtools.values.cells import ADDRESS, READ_OF_MASKED, REDACTED
 from dbtools.values.types import UNSENDABLE, Mask
 
 #: Functions that only compute a value from their arguments, the clock or chance.
-FUNCTIONS = words(
+PURE_FUNCTIONS = words(
     """
     abs char coalesce concat concat_ws format glob hex if ifnull iif instr length like likelihood likely lower
     ltrim max min nullif octet_length printf quote random replace round rtrim sign soundex sqlite_version
@@ -109,7 +109,7 @@ def specification(
 
 def permitted(rules: FunctionRules) -> list[str]:
     """Return the functions that *rules* permit."""
-    return sorted(name for name in FUNCTIONS if rules.permits(name, harmless=True))
+    return sorted(name for name in PURE_FUNCTIONS if rules.permits(name, harmless=True))
 
 
 def random_name() -> str:

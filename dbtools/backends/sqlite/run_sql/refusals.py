@@ -33,7 +33,7 @@ MEDIAN = "Write min(x) where p >= 0.5, from a subquery with cume_dist() over (or
 LATER = "Write date(x, '+1 day'), or datetime('now', '-1 day')."
 JOINED = "Write group_concat(x, ', ')."
 #: What to write for the functions of other databases that analysts use most.
-FUNCTIONS: Mapping[str, str] = {
+FUNCTION_HINTS: Mapping[str, str] = {
     **dict.fromkeys(
         words("extract date_part datepart year month day hour"),
         "Write strftime('%Y', x); %m is the month, %d the day, %H the hour.",
@@ -62,7 +62,7 @@ FUNCTIONS: Mapping[str, str] = {
     "median": MEDIAN,
 }
 #: What to write for words of other databases that SQLite takes for columns.
-COLUMNS: Mapping[str, str] = {
+COLUMN_HINTS: Mapping[str, str] = {
     **dict.fromkeys(("date", "timestamp"), "Write date('2024-12-31') or datetime('2024-12-31 10:00')."),
     "interval": LATER,
 }
@@ -80,7 +80,7 @@ PHRASES: Mapping[str, str] = {
 }
 COMMON_TABLE = re.compile(r"\b(\w+) \([^()]*\) as (?:(?:not )?materialized )?\(")  #: with columns
 #: Tables of SQLite, which are not in the catalog.
-RESERVED = words(
+SYSTEM_TABLES = words(
     "sqlite_master sqlite_schema sqlite_temp_master sqlite_temp_schema sqlite_sequence "
     "sqlite_stat1 sqlite_stat4"
 )
@@ -92,7 +92,7 @@ UNKNOWN = "The statement reads a table that does not exist"
 TOO_MUCH_MEMORY = "The statement needs too much memory"
 SMALLER = "Aggregate earlier, or read fewer rows and columns."
 #: By the beginning of SQLite's name for the error.
-STATES: Mapping[str, Cause] = {
+ERROR_KINDS: Mapping[str, Cause] = {
     **dict.fromkeys(("SQLITE_BUSY", "SQLITE_LOCKED"), Cause.BUSY),
     **dict.fromkeys(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR"), Cause.UNAVAILABLE),
     "SQLITE_CORRUPT": Cause.UNREADABLE,
@@ -131,7 +131,7 @@ def readable(sql: str) -> str:
         calls = after.text == "(" and token.kind is TokenKind.WORD
         reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
         is_name = token.kind is not TokenKind.TEXT or token.offset in tables
-        if is_name and (name in RESERVED or reserved):
+        if is_name and (name in SYSTEM_TABLES or reserved):
             raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
         if token.word.lstrip(BYTE_ORDER_MARK) == "indexed" and after.word == "by":
             raise refused(*NO_INDEXES, position=token.offset)
@@ -177,7 +177,7 @@ def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
 def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     name = str(answer.get("name", ""))
-    for state, cause in STATES.items():
+    for state, cause in ERROR_KINDS.items():
         if name.startswith(state):
             return cause.error()
     match answer["error"]:
@@ -220,7 +220,7 @@ class _Words:
     def of_message(self, text: str) -> errors.SqlRefused:
         """Return the refusal that stands for what SQLite says."""
         known = permitted(self._run.functions)
-        if foreign := [name for name in self._called if name in FUNCTIONS and name not in known]:
+        if foreign := [name for name in self._called if name in FUNCTION_HINTS and name not in known]:
             return self._of_function(foreign[0])
         for pattern, word in MESSAGES.items():
             if found := re.fullmatch(pattern, text, re.DOTALL):
@@ -255,7 +255,7 @@ class _Words:
         known = fold(name) if self._is_written(name) else ""
         # It may be one of another version of SQLite.
         others = [each for each in permitted(self._run.functions) if each != known]
-        hint, place = FUNCTIONS.get(known, ""), self._position(known)
+        hint, place = FUNCTION_HINTS.get(known, ""), self._position(known)
         return unknown_function(known, others, hint=hint, position=place)
 
     def _of_syntax(self, near: str) -> errors.SqlRefused:
@@ -273,7 +273,7 @@ class _Words:
         place = self._position(column)
         if not self._is_written(column):
             return refused(UNCLEAR, QUALIFY)
-        if hint := COLUMNS.get(fold(column)):
+        if hint := COLUMN_HINTS.get(fold(column)):
             return refused(f"There is no column {quoted(column)}", hint, position=place)
         shown = f"{qualifier}.{column}" if qualifier and self._is_written(qualifier) else column
         return unknown_column(shown, self._run.sql, self._catalog, tables=self._names, position=place)

@@ -39,7 +39,7 @@ CHANGING = frozenset(
     """.split()  # noqa: SIM905
 )
 OPENING = ("OpenRead", "ReopenIdx")
-FILE = 2  #: the number of the attached file, after main and temp
+ATTACHED_FILE = 2  #: the number of the attached file, after main and temp
 Event = tuple[str | None, ...]
 #: By the key of a request, the least recently used one first.
 SANDBOXES: "OrderedDict[str, Sandbox]" = OrderedDict()
@@ -209,7 +209,9 @@ class Sandbox:
             steps = list(self._steps(sql))
         except sqlite3.Error:
             return
-        self._pages |= {page for opcode, page, file, _ in steps if opcode in OPENING and file == FILE}
+        self._pages |= {
+            page for opcode, page, file, _ in steps if opcode in OPENING and file == ATTACHED_FILE
+        }
         self._virtual |= {address for opcode, _, _, address in steps if opcode == "VOpen"}
 
     def _steps(self, sql: str) -> Iterator[tuple[str, int, int, str]]:
@@ -288,7 +290,7 @@ class Sandbox:
         """Refuse *sql* if it opens what is not permitted; return whether it opens virtual tables."""
         opened = False
         for opcode, second, third, address in self._steps(sql):
-            opens = opcode in OPENING and not (third == FILE and second in self._pages)
+            opens = opcode in OPENING and not (third == ATTACHED_FILE and second in self._pages)
             connects = opcode == "VOpen" and address not in self._virtual
             writes = opcode in CHANGING or (opcode == "Transaction" and second)
             if opens or connects or writes:

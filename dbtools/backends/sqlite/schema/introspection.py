@@ -50,8 +50,8 @@ TABLE_KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": Tabl
 #: Modules of virtual tables whose rowids are known to be stable.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-UNREADABLE = "\ufffd"  #: replaces invalid UTF-8
-LONGEST_NAME = 500  #: characters; longer names would break the bounds of answers
+REPLACEMENT_CHARACTER = "\ufffd"  #: replaces invalid UTF-8
+LONGEST_IDENTIFIER = 500  #: characters; longer names would break the bounds of answers
 MOST_RANGES = 200  #: tables whose rowids are read, in one statement with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
 #: A constraint that replaces other rows; it may also be part of a text, which is rare.
@@ -191,10 +191,10 @@ def _columns(
         found[row.table].append(row)
     for name in set(relations) - problems.keys():
         names = (name, *(row.name for row in found[name]))
-        if any(UNREADABLE in each for each in names):
+        if any(REPLACEMENT_CHARACTER in each for each in names):
             problems[name] = "its name or that of a column is not valid text"
-        elif max(map(len, names)) > LONGEST_NAME:
-            problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
+        elif max(map(len, names)) > LONGEST_IDENTIFIER:
+            problems[name] = f"its name or that of a column has more than {LONGEST_IDENTIFIER} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
     return found, {name: problems[name] for name in relations if name in problems}

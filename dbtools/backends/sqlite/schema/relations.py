@@ -41,7 +41,7 @@ order by s.name, f.id desc, f.seq
 """
 #: Modules of virtual tables that store their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
-SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
+SYSTEM_PREFIXES = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
 
 
 class ColumnRow(NamedTuple):
@@ -196,7 +196,9 @@ def read_by(view: Structure, names: Mapping[str, str]) -> tuple[Location, ...]:
             named = sorted({fold(word) for words in module_of(view.sql).arguments for word in words})
         case _:
             named = []
-    return tuple(("", names.get(each, each)) for each in named if each in names or each.startswith(SYSTEM))
+    return tuple(
+        ("", names.get(each, each)) for each in named if each in names or each.startswith(SYSTEM_PREFIXES)
+    )
 
 
 def bound_to_main(catalog: Catalog) -> Mapping[Location, str]:

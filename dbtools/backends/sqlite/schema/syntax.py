@@ -45,14 +45,14 @@ lexis = Lexis(
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 #: SQLite may not report to the authorizer tables that are joined like this (3.40).
 SILENT_JOINS = frozenset({"using", "natural"})
-SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
-STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
+DEFINITION_MARKS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
+DEPTH_CHANGES = {"(": 1, ",": 0, ")": -1}  #: changes of depth
 #: Names of options of FTS5, in the order in which it looks for them.
-OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
+FTS_OPTIONS = ("prefix", "tokenize", "content", "contentless_delete", "content_rowid", "columnsize", "detail")
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 #: Words in the condition of a partial index that are neither columns nor functions.
 IN_CONDITIONS = words("and or not is null isnull notnull in between like glob true false")
-END = Token(TokenKind.SEMICOLON, "", -1, -1)
+END_OF_SQL = Token(TokenKind.SEMICOLON, "", -1, -1)
 BINARY = "binary"  #: the default collation
 NEW_VIEW = "create view "  #: as SQLite normalizes it
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
@@ -171,7 +171,7 @@ class _Statement:
 def read_definition(sql: str) -> Definition:
     """Return the Definition in *sql*, the CREATE statement of a table or a view."""
     folded = sql.lower()
-    if not any(sign in folded for sign in SIGNS):
+    if not any(sign in folded for sign in DEFINITION_MARKS):
         return Definition()
     statement = _statement(sql, _before_query(sql) if folded.startswith(NEW_VIEW) else readable(sql, PHRASE))
     comments: dict[str | None, list[Token]] = {None: []}
@@ -204,7 +204,7 @@ class Module(NamedTuple):
     def option(self, name: str) -> str:
         """Return an option of a full-text table; FTS5 accepts abbreviated names, the first that fits."""
         for first, *rest in filter(None, self.arguments):
-            full = next((each for each in OPTIONS if each.startswith(fold(first))), "")
+            full = next((each for each in FTS_OPTIONS if each.startswith(fold(first))), "")
             if rest[:1] == ["="] and full == name:
                 return rest[1] if rest[1:] else ""
         return ""
@@ -248,7 +248,7 @@ def predicate_of(condition: str, columns: Mapping[str, str]) -> tuple[str, froze
     """
     tokens = code_of(condition, lexis)
     reads: set[str] = set()
-    for token, after in pairwise([*tokens, END]):
+    for token, after in pairwise([*tokens, END_OF_SQL]):
         name = columns.get(fold(token.value)) if token.is_name else None
         # A word before a quote may be the beginning of a BLOB.
         if name is not None and after.kind not in QUOTED and after.text not in (".", "("):
@@ -282,8 +282,8 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
             comments.append((at, token))
             continue
         code.append(token)
-        if text in STEPS:
-            level, depth = depth, depth + STEPS[text]
+        if text in DEPTH_CHANGES:
+            level, depth = depth, depth + DEPTH_CHANGES[text]
             # Between depths 0 and 1, the body opens and closes; at depth 1, a comma separates definitions.
             if level + depth in (1, 2):
                 marks.append(at)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from dbtools.backends.checks import NUMBER, Check, limits_of
+from dbtools.backends.checks import NUMBER_TEXT, Check, limits_of
 from dbtools.schema.catalog import Column
 from dbtools.values.types import NUMERIC, TEMPORAL, ColumnType, Family
 
@@ -90,7 +90,7 @@ def _is_of(family: Family, check: Check) -> bool:
 
     It compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
     """
-    numbers = {NUMBER.fullmatch(literal) is not None for literal in check.literals}
+    numbers = {NUMBER_TEXT.fullmatch(literal) is not None for literal in check.literals}
     if family in NUMERIC:
         return numbers == {True}
     if check.operator == "=":

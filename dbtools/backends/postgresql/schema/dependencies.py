@@ -13,7 +13,7 @@ from typing import Any
 from asyncpg import Record
 
 from dbtools.backends.port import ColumnPlace
-from dbtools.backends.postgresql.queries.names import of_extension
+from dbtools.backends.postgresql.schema.names import of_extension
 from dbtools.backends.postgresql.schema.types import lexis, name_of, names_before
 from dbtools.schema.sql import Token, code_of, grouped, words
 

@@ -62,9 +62,11 @@ SYSTEM = "pg_catalog"
 #: Words that are syntax, whatever the search path is.
 SYNTAX = words("and or not is null true false unknown any all array coalesce")
 #: The first words of types that the grammar knows, which take no schema, and the words that follow them.
-TYPES = words("bigint bit boolean character double integer interval numeric real smallint time timestamp")
+TYPE_WORDS = words(
+    "bigint bit boolean character double integer interval numeric real smallint time timestamp"
+)
 IN_TYPES = words("varying precision with without time zone")
-NOTHING = Token(TokenKind.SEMICOLON, "", -1, -1)
+NO_TOKEN = Token(TokenKind.SEMICOLON, "", -1, -1)
 
 
 class ConditionNames(NamedTuple):
@@ -92,7 +94,7 @@ def predicate_of(row: Record) -> str:
     """Return the condition of *row* with the schema of each name, empty if that cannot be written."""
     if not row["plain"]:
         return ""
-    tokens = [*[NOTHING] * 3, *code_of(row["condition"], lexis), NOTHING]
+    tokens = [*[NO_TOKEN] * 3, *code_of(row["condition"], lexis), NO_TOKEN]
     names = ConditionNames(columns=frozenset(row["reads"]), functions=frozenset(row["functions"]))
     try:
         return " ".join(_written(tokens[at - 3 : at + 2], names) for at in range(3, len(tokens) - 1))
@@ -123,9 +125,9 @@ def _written(around: Sequence[Token], names: ConditionNames) -> str:
 def _written_name(around: Sequence[Token], names: ConditionNames) -> str:
     """Return the fourth token of *around*, which is a name, with its schema, or raise ValueError."""
     *_, before, token, after = around
-    is_of_type = token.word in IN_TYPES and before.word in TYPES | IN_TYPES
+    is_of_type = token.word in IN_TYPES and before.word in TYPE_WORDS | IN_TYPES
     if before.text == "::":
-        return token.text if after.text == "." or token.word in TYPES else f"{SYSTEM}.{token.text}"
+        return token.text if after.text == "." or token.word in TYPE_WORDS else f"{SYSTEM}.{token.text}"
     if token.word in SYNTAX or is_of_type:
         return token.text
     if after.text == "(" and token.value in names.functions:

@@ -91,7 +91,7 @@ SCHEMAS = """schemas as materialized (
     from pg_catalog.pg_namespace as n
     where n.nspname = any($1::pg_catalog.name[])
 )"""
-KINDS = (
+NAMED_KINDS = (
     ("operator", "pg_operator", "opr", "$2", "x.oid::pg_catalog.regoperator::text"),
     ("function", "pg_proc", "pro", "$1", "x.oid::pg_catalog.regprocedure::text"),
     ("relation", "pg_class", "rel", "$1", "x.relname::text", " and x.relkind not in ('i', 'I')"),
@@ -105,7 +105,7 @@ KINDS = (
 NAMED = f"""
 with {SCHEMAS},
 named as (
-{" union all ".join(_named(*kind) for kind in KINDS)}
+{" union all ".join(_named(*kind) for kind in NAMED_KINDS)}
     union all
     select 'cast', 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid, f.oid, s.nspname::text,
         f.proname::text, f.oid::pg_catalog.regprocedure::text, f.proowner,
@@ -119,7 +119,7 @@ named as (
     join pg_catalog.pg_namespace as s on s.oid = f.pronamespace
     where x.oid >= '16384' and not {of_extension("pg_cast", "x")}
 )"""
-ROWS = f"{NAMED} select n.* from named as n order by n.kind, n.schema, n.described"
+NAMED_ROWS = f"{NAMED} select n.* from named as n order by n.kind, n.schema, n.described"
 #: The version of the names.
 NAMES_NUMBER = f"""{NAMED}
 select pg_catalog.hashtextextended(
@@ -180,7 +180,7 @@ SEARCH_PATH = """
 select pg_catalog.current_schemas(false)::text[], pg_catalog.current_setting('search_path'),
     session_user::text
 """
-SCHEMA = re.compile(r'"((?:[^"]|"")+)"|([^\s,"]+)')  #: in a search path
+SCHEMA_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\s,"]+)')  #: in a search path
 #: What the rule of the relation $1 uses, directly or by way of functions, besides what belongs to the system.
 USED = f"""
 with recursive used (class, number, direct) as (
@@ -193,7 +193,7 @@ with recursive used (class, number, direct) as (
 )
 select u.class, u.number, pg_catalog.bool_or(u.direct) as direct from used as u group by 1, 2
 """
-NAME = re.compile(r'"((?:[^"]|"")+)"|([^\s".,()\[\]]+)')  #: in a text
+NAME_IN_TEXT = re.compile(r'"((?:[^"]|"")+)"|([^\s".,()\[\]]+)')  #: in a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class _Found:
 
     def _add_text(self, text: str) -> None:
         """Add the names in *text*, which may be cast to a type whose values are names."""
-        found = [*NAME.finditer(text)]
+        found = [*NAME_IN_TEXT.finditer(text)]
         names = [cut(each[1].replace('""', '"')) if each[1] else _folded(each[2]) for each in found]
         if all(text[here.end() : there.start()].strip() == "." for here, there in pairwise(found)):
             for at, name in enumerate(names):
@@ -311,7 +311,7 @@ async def search_path_of(connection: Any) -> tuple[str, ...]:
     """Return the schemas on the search path of *connection*, also those that could be created later."""
     async with rolled_back(connection, "begin read only"):
         present, written, user = await connection.fetchrow(SEARCH_PATH)
-    names = (quoted.replace('""', '"') or bare for quoted, bare in SCHEMA.findall(written))
+    names = (quoted.replace('""', '"') or bare for quoted, bare in SCHEMA_NAME.findall(written))
     return tuple(dict.fromkeys((*present, *(user if name == "$user" else name for name in names))))
 
 
@@ -323,7 +323,7 @@ async def version_of(connection: Any, names: SqlNames) -> str:
 async def suspects(connection: Any, names: SqlNames) -> Sequence[Record]:
     """Return the objects that *names* must not mean: those of users with a namesake, and unfixed bodies."""
     groups: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for row in await connection.fetch(ROWS, *names.lists):
+    for row in await connection.fetch(NAMED_ROWS, *names.lists):
         groups[row["kind"], row["name"]].append(row)
     replacing = [row for group in groups.values() for row in group if _may_replace(row, group, names)]
     return [*replacing, *await connection.fetch(BODIES, *names.lists)]
