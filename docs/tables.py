@@ -61,7 +61,7 @@ TABLE = "suppliers"
 #: What the arguments mean that the schemas leave to the description of their tool.
 ARGUMENTS = {
     "where": "[conditions](#conditions)",
-    "sql": "one SELECT: see [Free SQL](#free-sql)",
+    "sql": "one SELECT: see [Ad-hoc SQL](#ad-hoc-sql)",
     "columns": "columns, paths and [expressions](expressions.md); default all",
     "group_by": "columns, paths, buckets and expressions",
     "measures": "each with `function`, `column` and `name`; without any, the answer is the groups alone",

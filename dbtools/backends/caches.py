@@ -12,7 +12,7 @@ from functools import wraps
 from threading import Lock
 from typing import Generic, TypeVar
 
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.statements.select import QueryShape, Select, Shape
 from dbtools.statements.write import Write
 
@@ -26,7 +26,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 KeptT = TypeVar("KeptT")
 WrittenT = TypeVar("WrittenT", str, bytes)
 ShapeT = TypeVar("ShapeT", bound=Shape | Write)
-PlanT = TypeVar("PlanT", bound=Plan | WritePlan)
+PlanT = TypeVar("PlanT", bound=Compiled | CompiledWrite)
 
 
 class BoundedCache(Generic[KeyT, KeptT]):
@@ -85,7 +85,7 @@ def bounded_cache(function: Callable[[KeyT], WrittenT]) -> Callable[[KeyT], Writ
     return cached
 
 
-class PlanCache(Generic[ShapeT, PlanT]):
+class CompiledCache(Generic[ShapeT, PlanT]):
     """The plans of shapes that were used last: at most PLANS, with at most *most* characters of SQL.
 
     Large shapes are compiled in a thread, so that other calls need not wait.

@@ -17,7 +17,7 @@ CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Compiled:
     """A compiled shape: SQL, and how to bind its values."""
 
     shape: Shape | Write
@@ -115,7 +115,7 @@ class Plan:
         of = {name: each for each in self._comparisons for name in each.parameters[:1]}
         return [name for name in self._patterns if of[name].term.type.family is Family.JSON]
 
-    def ending(self, sql: str) -> "Plan":
+    def ending(self, sql: str) -> "Compiled":
         """Return the plan with the clause *sql* at its end."""
         return replace(self, sql=f"{self.sql}\n{sql}")
 
@@ -139,23 +139,25 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritePlan:
+class CompiledWrite:
     """The statements of a change, in order; of a query that writes, only the change itself."""
 
     shape: WriteShape
-    before: Plan | None  #: reads the row that is to be changed, or the chosen rows with their keys
+    before: Compiled | None  #: reads the row that is to be changed, or the chosen rows with their keys
     #: Returns the identity of each changed row, or the cells of each deleted row; for chosen rows also their
     #: keys, or the keys alone.
-    change: Plan
-    after: Plan | None  #: reads the row with an identity, or the chosen row with a key that may be left
-    checked: Plan | None  #: the same, but only if the row satisfies the check
-    left: Plan | None = None  #: reads the row with an identity, whatever the row filter, if it may leave that
-    unlocked: Plan | None = None  #: the same as `before`, which locks the row, without the lock
-    existing: Plan | None = None  #: of an upsert: reads the visible row with the key, and its identity
+    change: Compiled
+    after: Compiled | None  #: reads the row with an identity, or the chosen row with a key that may be left
+    checked: Compiled | None  #: the same, but only if the row satisfies the check
+    left: Compiled | None = (
+        None  #: reads the row with an identity, whatever the row filter, if it may leave that
+    )
+    unlocked: Compiled | None = None  #: the same as `before`, which locks the row, without the lock
+    existing: Compiled | None = None  #: of an upsert: reads the visible row with the key, and its identity
     #: Of an upsert: inserts the row if no row has the key; None if that is known, as no other transaction can
     #: interfere.
-    attempt: Plan | None = None
-    instead: Plan | None = None  #: of an upsert: updates the existing row
+    attempt: Compiled | None = None
+    instead: Compiled | None = None  #: of an upsert: updates the existing row
 
     @property
     def write(self) -> Write:
@@ -174,7 +176,7 @@ class WritePlan:
         return sum(plan.length for plan in self.statements)
 
     @property
-    def statements(self) -> tuple[Plan, ...]:
+    def statements(self) -> tuple[Compiled, ...]:
         """All statements, in their order."""
         upserts = (self.existing, self.instead, self.attempt)
         plans = (self.before, *upserts, self.change, self.after, self.checked, self.left)

@@ -1,6 +1,6 @@
 """The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-The Backend itself reads catalogs, and is imported at the start. Its Runner, Writer and FreeRunner run
+The Backend itself reads catalogs, and is imported at the start. Its Runner, Writer and SqlRunner run
 statements; each is imported when it is first needed, because importing them takes long.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 import anyio
 
 from dbtools.answers.results import ResultSet
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.backends.run_sql import FreeOffer, FreeRunner
+from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION, Run, WriteResult, WriteRun
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy.roles import NO_RULES, FunctionRules, Role
@@ -68,7 +68,7 @@ class Probe(NamedTuple):
 class Runner(Protocol):
     """The part of a backend that runs statements, on connections that can only read."""
 
-    def compile(self, shape: Shape) -> Plan:
+    def compile(self, shape: Shape) -> Compiled:
         """Return the SQL of *shape*."""
 
     async def run(self, run: Run) -> ResultSet:
@@ -92,7 +92,7 @@ class Runner(Protocol):
 class Writer(Protocol):
     """The part of a backend that changes rows, on separate connections."""
 
-    def compile(self, shape: WriteShape) -> WritePlan:
+    def compile(self, shape: WriteShape) -> CompiledWrite:
         """Return the SQL of *shape*."""
 
     async def write(self, run: WriteRun) -> WriteResult:
@@ -156,10 +156,10 @@ class Inspector(Protocol):
         """Return *condition* on *table* with the types of its parameters, as the database understands it."""
 
 
-Heard = Callable[[], None]  #: called when the database announces a change
+OnChange = Callable[[], None]  #: called when the database announces a change
 
 
-T = TypeVar("T", bound=Runner | Writer | FreeRunner)
+T = TypeVar("T", bound=Runner | Writer | SqlRunner)
 
 
 class LazyPart(Generic[T]):
@@ -228,13 +228,13 @@ class Backend(ABC):
         """Import and return the Writer, without opening a connection; raise Refused if there is none."""
         raise Refused(NEVER_CHANGED)
 
-    def load_free(self) -> FreeRunner:
-        """Import and return the FreeRunner, without opening a connection; raise Refused if there is none."""
+    def load_free(self) -> SqlRunner:
+        """Import and return the SqlRunner, without opening a connection; raise Refused if there is none."""
         raise Refused("dbtools does not run callers' SQL on databases of this kind.")
 
-    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> SqlOffer:
         """Return whether the login, which sees *catalog*, can have run_sql under the rules *functions*."""
-        return FreeOffer()
+        return SqlOffer()
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that can change the database, for migrations only."""
@@ -265,8 +265,8 @@ class Backend(ABC):
     async def stamp(self) -> str:
         """Return the current `Catalog.stamp`."""
 
-    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
-        """Return a context in which *heard* is called on each announcement, if there are any."""
+    def listen(self, on_change: OnChange) -> AbstractAsyncContextManager[None]:
+        """Return a context in which *on_change* is called on each announcement, if there are any."""
         return nullcontext()
 
     async def registry(self) -> Registry | None:

@@ -65,7 +65,7 @@ def with_lists(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenQuery:
+class QueryText:
     """A query in the pieces that the operator wrote, and in those that the database reads."""
 
     source: Sequence[Piece]

@@ -1,4 +1,4 @@
-"""Free SQL from callers: the port to the part of a backend that runs it, and the wording of refusals.
+"""Ad-hoc SQL from callers: the port to the part of a backend that runs it, and the wording of refusals.
 
 Two safeguards confine callers' SQL, different ones on each database. The wording is the same on all, and
 never that of the database: its messages quote hidden data, and distinguish a hidden name from an unknown one.
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 
 from dbtools.answers.results import ResultSet
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.errors import SqlRefused, listing, misspelled, nearest
 from dbtools.schema.catalog import Catalog
 from dbtools.schema.sql import Group, Lexis, SqlError, Token, TokenKind, code_of, grouped, words
@@ -32,32 +32,32 @@ UNSHARED = ("A column after USING is not in both tables", "Write ON.")
 NO_PARAMETERS = ("Parameters are not supported", "Write the value.")
 
 
-class FreeOffer(NamedTuple):
+class SqlOffer(NamedTuple):
     """Whether a login can be offered run_sql."""
 
-    dialect: str = ""  #: the database and its version, such as "PostgreSQL 16.2"; empty: never offered
+    server: str = ""  #: the database and its version, such as "PostgreSQL 16.2"; empty: never offered
     obstacle: str = ""  #: why it cannot be offered; empty: it can
 
 
-class FreeExplanation(NamedTuple):
-    """How free SQL would run."""
+class SqlExplanation(NamedTuple):
+    """How ad-hoc SQL would run."""
 
     sql: str  #: as the database would run it
     parameters: tuple[str, ...]  #: the claims in it
     verdicts: tuple[str, ...]  #: what each safeguard says, as sentences
 
 
-class FreeRunner(Protocol):
+class SqlRunner(Protocol):
     """The part of a backend that runs callers' SQL, confined by two safeguards."""
 
-    async def run(self, run: FreeRun) -> ResultSet:
+    async def run(self, run: SqlRun) -> ResultSet:
         """Return the rows of *run*, with the names and types that the database gives; or raise a CallError.
 
         Raise SqlRefused if a safeguard refuses it, and SchemaChanged if the schema no longer has its stamp.
         When the task is cancelled, stop the statement before returning.
         """
 
-    async def explain(self, run: FreeRun) -> FreeExplanation:
+    async def explain(self, run: SqlRun) -> SqlExplanation:
         """Return how *run* would run, without running it; or raise a CallError."""
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.policy.roles import NO_RULES, FunctionRules
 from dbtools.schema.catalog import Catalog, Location
 from dbtools.statements.select import Shape
@@ -26,7 +26,7 @@ class RunContext(NamedTuple):
 class Run(NamedTuple):
     """A statement to run."""
 
-    plan: Plan
+    plan: Compiled
     values: Mapping[str, object]  #: including the claims that row filters use
     limit: int  #: rows
     context: RunContext
@@ -69,7 +69,7 @@ class WriteRun(NamedTuple):
     """Writes to run in one transaction."""
 
     #: Each with its values; none if only the entry is to be kept.
-    steps: Sequence[tuple[WritePlan, Mapping[str, object]]]
+    steps: Sequence[tuple[CompiledWrite, Mapping[str, object]]]
     claims: Mapping[str, object]  #: of the caller
     #: Returns whether to commit what was done, instead of rolling it back; called before COMMIT.
     keeps: Callable[[WriteResult], bool]
@@ -79,8 +79,8 @@ class WriteRun(NamedTuple):
     versions: Sequence[str] = ()
 
 
-class FreeRun(NamedTuple):
-    """A caller's free SQL, to run under the lens of a role."""
+class SqlRun(NamedTuple):
+    """A caller's ad-hoc SQL, to run under the lens of a role."""
 
     sql: str
     catalog: Catalog  #: what the role sees: tables with their row filters and masks

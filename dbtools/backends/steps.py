@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.compile.selects import plan_of
 from dbtools.backends.compile.sources import Grammar
-from dbtools.backends.compiled import Plan, WritePlan, pin, place
+from dbtools.backends.compiled import Compiled, CompiledWrite, pin, place
 from dbtools.backends.refusals import Cause, kept_row, many_by_query, many_matches, unfit_row, unseen_row
 from dbtools.backends.runs import JournalEntry, Row, WriteResult, WriteRun
 from dbtools.schema.catalog import Column
@@ -29,7 +29,7 @@ JOURNAL_COLUMNS = ("id", "caller", "tool", "key", "arguments", "seconds", "affec
 OTHER = ColumnType(family=Family.OTHER, name="")
 ATTEMPTS = 3  #: of an upsert, while other transactions insert and delete a row with its key
 #: A statement, and the parameters of each of its runs; their rows come back together, in this order.
-BoundPlan = tuple[Plan, *tuple[Row, ...]]
+BoundPlan = tuple[Compiled, *tuple[Row, ...]]
 T = TypeVar("T")
 Script = Generator[BoundPlan | None, Sequence[Row], T]
 
@@ -38,12 +38,12 @@ Script = Generator[BoundPlan | None, Sequence[Row], T]
 class Journal:
     """The statements on the journal of one database."""
 
-    prune: Plan  #: removes entries that are older than the parameter `seconds`
-    enter: Plan  #: returns a row, or none if the ID or the key is taken
-    find: Plan  #: returns what the entry with the key has: arguments, seconds, affected and keys
-    complete: Plan  #: adds affected and keys to the entry with an ID
+    prune: Compiled  #: removes entries that are older than the parameter `seconds`
+    enter: Compiled  #: returns a row, or none if the ID or the key is taken
+    find: Compiled  #: returns what the entry with the key has: arguments, seconds, affected and keys
+    complete: Compiled  #: adds affected and keys to the entry with an ID
 
-    def includes(self, plan: Plan) -> bool:
+    def includes(self, plan: Compiled) -> bool:
         """Return whether *plan* is one of these."""
         return any(plan is each for each in (self.prune, self.enter, self.find, self.complete))
 
@@ -59,7 +59,7 @@ def journal_of(grammar: Grammar, schema: str) -> Journal:
     enter = grammar.insert(table).values({name: values[name] for name in entered}).on_conflict_do_nothing()
     found = (c.arguments, c.seconds, c.affected, c["keys"])
 
-    def plan(statement: object, *names: str) -> Plan:
+    def plan(statement: object, *names: str) -> Compiled:
         outputs = tuple(Output(term=Column(name=name, type=OTHER)) for name in names)
         shape = QueryShape(name=JOURNAL_TABLE, pieces=(), outputs=outputs, types={}, casts={})
         return plan_of(shape, statement, grammar, {}, frozenset(), {})
@@ -133,7 +133,7 @@ def _run_steps(run: WriteRun) -> Script[WriteResult]:
 
 
 def _change_by_query(
-    plan: WritePlan, most: int, values: Mapping[str, object], run: WriteRun
+    plan: CompiledWrite, most: int, values: Mapping[str, object], run: WriteRun
 ) -> Script[WriteResult]:
     found = yield _bound(plan.change, values, run=run, limit=most)
     affected = len(found) if plan.change.outputs else int(str(found[0][0]))
@@ -146,7 +146,7 @@ def _change_by_query(
 def _change_each(run: WriteRun) -> Script[WriteResult]:
     rows: list[Row] = []
     before: list[Row | None] = []
-    changed: list[tuple[WritePlan, Row]] = []
+    changed: list[tuple[CompiledWrite, Row]] = []
     step_of: dict[str, int] = {}  #: by the current identity of the row
     ignored = 0
     for at, (plan, values) in enumerate(run.steps):
@@ -166,7 +166,9 @@ def _change_each(run: WriteRun) -> Script[WriteResult]:
     return read._replace(rows=[*rows, *read.rows], ignored=ignored)
 
 
-def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun, at: int) -> Script[StepResult]:
+def _change_row(
+    plan: CompiledWrite, values: Mapping[str, object], run: WriteRun, at: int
+) -> Script[StepResult]:
     """Insert, update or delete the row of the step *at*, or raise a CallError."""
     before: Sequence[Row] = ()
     is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
@@ -187,7 +189,7 @@ def _change_row(plan: WritePlan, values: Mapping[str, object], run: WriteRun, at
     return StepResult(found, () if is_delete else before, found[0] if is_update else ())
 
 
-def _refuse_repeated(plan: WritePlan, identity: Row, at: int, step_of: Mapping[str, int]) -> None:
+def _refuse_repeated(plan: CompiledWrite, identity: Row, at: int, step_of: Mapping[str, int]) -> None:
     """Raise BadValue if an earlier step was about the row of the step *at* too.
 
     Only the database knows which keys are equal: by a collation, or as numbers.
@@ -197,7 +199,7 @@ def _refuse_repeated(plan: WritePlan, identity: Row, at: int, step_of: Mapping[s
 
 
 def _upsert_row(
-    plan: WritePlan, values: Mapping[str, object], run: WriteRun, at: int, step_of: Mapping[str, int]
+    plan: CompiledWrite, values: Mapping[str, object], run: WriteRun, at: int, step_of: Mapping[str, int]
 ) -> Script[StepResult]:
     """Insert a row, or update or ignore the visible row with its key, or raise a CallError.
 
@@ -233,7 +235,7 @@ def _upsert_row(
     return StepResult(found, (before,), existing)
 
 
-def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
+def _change_matching(plan: CompiledWrite, values: Mapping[str, object], run: WriteRun) -> Script[WriteResult]:
     """Change all rows that meet the conditions, or none."""
     shape = plan.write
     assert plan.before is not None
@@ -262,7 +264,7 @@ def _change_matching(plan: WritePlan, values: Mapping[str, object], run: WriteRu
 
 
 def _read_each(
-    changed: Sequence[tuple[WritePlan, Row]], before: Sequence[Row | None], run: WriteRun
+    changed: Sequence[tuple[CompiledWrite, Row]], before: Sequence[Row | None], run: WriteRun
 ) -> Script[WriteResult]:
     """Read the *changed* rows with an identity one by one: some are not seen after the change."""
     rows: list[Row] = []
@@ -286,7 +288,7 @@ def _read_each(
 
 
 def _check_deleted(
-    plan: WritePlan, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun
+    plan: CompiledWrite, keys: Sequence[Row], deleted: Sequence[Row], run: WriteRun
 ) -> Script[Sequence[Row]]:
     """Raise a CallError unless exactly the rows with *keys* are gone; the change has returned *deleted*."""
     left = set(keys) - set(deleted)
@@ -298,7 +300,7 @@ def _check_deleted(
     return ()
 
 
-def _in_order(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
+def _in_order(plan: CompiledWrite, keys: Sequence[Row], changed: Sequence[Row]) -> Sequence[Row]:
     """Return the identities of the *changed* rows in the order of the *keys* that they had.
 
     Each of *changed* is an identity with the new key. Its columns that the change does not set
@@ -314,14 +316,14 @@ def _in_order(plan: WritePlan, keys: Sequence[Row], changed: Sequence[Row]) -> S
     return [each for each in identities if each is not None]
 
 
-def _incomplete(plan: WritePlan) -> errors.CallError:
+def _incomplete(plan: CompiledWrite) -> errors.CallError:
     """Return why the change has left out some of the matching rows."""
     # A change that is pinned to the versions of rows misses those that another transaction has changed since.
     is_pinned = pin(0) in plan.change.parameters
     return Cause.CHANGED_CONCURRENTLY.error() if is_pinned else kept_row()
 
 
-def _read_after(plan: WritePlan, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
+def _read_after(plan: CompiledWrite, identities: Sequence[Row], run: WriteRun) -> Script[Sequence[Row]]:
     """Read the rows with *identities* after the change, or raise Denied if the role may not write them."""
     if plan.after is None:
         return ()
@@ -340,12 +342,12 @@ def _places(identity: Row) -> Mapping[str, object]:
     return {place(at): cell for at, cell in enumerate(identity)}
 
 
-def _bound(plan: Plan, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
+def _bound(plan: Compiled, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
     claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
     return plan, *(plan.bound({**each, **claims}, limit) for each in values)
 
 
-def _unchanged(plan: WritePlan, seen: Sequence[Row], at: int) -> errors.CallError:
+def _unchanged(plan: CompiledWrite, seen: Sequence[Row], at: int) -> errors.CallError:
     """Return why the change of the step *at* found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow(step=at)

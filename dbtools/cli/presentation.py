@@ -18,7 +18,7 @@ from dbtools.errors import listing, series
 from dbtools.findings import Finding
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.tools.definition import tokens_of, tool_content
 from dbtools.values.cells import json_of, visible
 
@@ -28,7 +28,7 @@ PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 HEADING = ("name", "kind", "row_estimate", "comment", "columns")
 
 
-def print_tools(view: View, *, split: bool, listing: Listing) -> None:
+def print_tools(view: RoleSnapshot, *, split: bool, listing: Listing) -> None:
     """Print name, title and tokens of each tool that is listed, and of all."""
     parts = ("description", "inputSchema", "outputSchema") if split else ()
     rows: list[list[Any]] = []

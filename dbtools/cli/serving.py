@@ -30,7 +30,7 @@ from dbtools.cli.options import (
 
 if TYPE_CHECKING:
     from dbtools.findings import Finding
-    from dbtools.service.snapshot import Snapshot, View
+    from dbtools.service.snapshot import RoleSnapshot, Snapshot
     from dbtools.settings import Settings
     from dbtools.tools.definition import ListChange
 
@@ -116,7 +116,7 @@ class _Operator:
         self._settings = settings
         self._is_verbose = sys.stderr.isatty() or settings.log.format == "json"
 
-    def announce(self, view: "View") -> None:
+    def announce(self, view: "RoleSnapshot") -> None:
         """Log problems, what is served over stdio, and the command that connects a client."""
         self._warn(view.problems)
         if self._is_verbose:
@@ -155,7 +155,7 @@ class _Operator:
             (view,) = views
             logger.info(f"To ask from another shell: {self._asking(view)}")
 
-    def _asking(self, view: "View") -> str:
+    def _asking(self, view: "RoleSnapshot") -> str:
         """Return a command that reads rows of *view*, or lists its tools if no table has its own."""
         from dbtools.cli.connecting import place_of
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dbtools import errors
 from dbtools.backends.port import Backend
-from dbtools.backends.run_sql import FreeOffer
+from dbtools.backends.run_sql import SqlOffer
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, Level, Source, finding
@@ -19,15 +19,15 @@ READER_HINT = "`dbtools grants` prints the SQL for a login that can only read."
 WRITES = "Callers may change rows: `dbtools grants` prints a second login for that, for [database] write_url."
 
 
-async def offered_dialect(
+async def offered_server(
     settings: Settings,
     role: Role,
     seen: Catalog,
     whole: Catalog,
     backend: Backend,
-    offers: dict[Hashable, FreeOffer],
+    offers: dict[Hashable, SqlOffer],
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the dialect of SQL that *role*, which sees *seen* of *whole*, may run, or why it may run none.
+    """Return the server whose SQL *role*, which sees *seen* of *whole*, may run, or why it may run none.
 
     *offers* has the offers to other roles; the one to *role* is added.
     """
@@ -38,7 +38,7 @@ async def offered_dialect(
         offers[asked] = await backend.offer(whole, role.functions)
     offer = offers[asked]
     if not offer.obstacle:
-        return offer.dialect, ()
+        return offer.server, ()
     source, where = settings.source("roles", role.name, "sql"), f"role {role.name}, sql"
     if not settings.roles:
         source, where = settings.source("tools", "sql"), "[tools] sql"

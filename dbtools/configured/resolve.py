@@ -12,12 +12,12 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends.port import Backend
-from dbtools.backends.run_sql import FreeOffer
+from dbtools.backends.run_sql import SqlOffer
 from dbtools.configured.declarations import secret_findings, with_declarations
 from dbtools.configured.filters import with_typed_filters
 from dbtools.configured.permitted import Inspectors, library_of, working_queries
 from dbtools.configured.privileges import (
-    offered_dialect,
+    offered_server,
     posture_findings,
     role_with_privileges,
     row_security_findings,
@@ -50,7 +50,7 @@ async def resolve(
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     catalog, declared_findings = with_declarations(catalog, settings, backend.facts.alike)
-    offers: dict[Hashable, FreeOffer] = {}
+    offers: dict[Hashable, SqlOffer] = {}
     async with Inspectors(backend) as inspectors:
         library = await library_of(settings, catalog, inspectors, written=written)
         resolved = [await _role(settings, role, catalog, inspectors, library.queries) for role in roles]
@@ -135,13 +135,11 @@ def seen_by(
 
 
 async def _with_sql(
-    settings: Settings, role: ResolvedRole, backend: Backend, offers: dict[Hashable, FreeOffer]
+    settings: Settings, role: ResolvedRole, backend: Backend, offers: dict[Hashable, SqlOffer]
 ) -> ResolvedRole:
-    """Return *role* with the dialect of SQL that it may run, or why it may run none."""
-    dialect, findings = await offered_dialect(
-        settings, role.served, role.catalog, role.whole, backend, offers
-    )
-    return replace(role, dialect=dialect, findings=(*role.findings, *findings))
+    """Return *role* with the server whose SQL it may run, or why it may run none."""
+    server, findings = await offered_server(settings, role.served, role.catalog, role.whole, backend, offers)
+    return replace(role, server=server, findings=(*role.findings, *findings))
 
 
 def _catalog_findings(settings: Settings, catalog: Catalog) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ class ResolvedRole:
     views: tuple[Table, ...] = field(default=(), repr=False)  #: that its patterns do not grant
     journal: bool | None = False  #: whether its writes can use the journal; None: not known so far
     findings: tuple[Finding, ...] = ()
-    dialect: str = ""  #: of the SQL that callers may run; empty: they may not
+    server: str = ""  #: of the SQL that callers may run; empty: they may not
 
 
 @dataclass(frozen=True, kw_only=True)

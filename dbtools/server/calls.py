@@ -17,7 +17,7 @@ from dbtools.answers.results import Answer, Media
 from dbtools.policy.roles import Caller, Limits
 from dbtools.records import AuditEntry, AuditLog, Outcome
 from dbtools.server.messages import Json
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REQUEST, is_measured, new_request_id, note_call, request_id
@@ -125,7 +125,9 @@ class Calls:
         entry = self.entry(caller, tool, arguments, client=client)
         return await self.make(caller, entry, partial(self._toolbox.call, caller, tool, arguments))
 
-    async def make(self, caller: Caller, entry: AuditEntry, call: Callable[[View], Awaitable[T]]) -> T:
+    async def make(
+        self, caller: Caller, entry: AuditEntry, call: Callable[[RoleSnapshot], Awaitable[T]]
+    ) -> T:
         """Apply the limits, return what *call* returns for the view of *caller*, and record it as *entry*."""
         view, began = None, time.perf_counter()
         try:
@@ -186,7 +188,7 @@ class Calls:
         )
 
 
-def _record_metrics(entry: AuditEntry, view: View | None) -> None:
+def _record_metrics(entry: AuditEntry, view: RoleSnapshot | None) -> None:
     of = {
         "tool": entry.tool if view is not None and entry.tool in view.tools else UNKNOWN,
         "role": entry.role if view is not None else UNKNOWN,
@@ -210,7 +212,7 @@ def _measure(entry: AuditEntry, found: Answer | Media | Completed) -> None:
             entry.bytes = sum(map(bytes_of, found.values))
 
 
-def _asked_dry_run(entry: AuditEntry, view: View | None) -> bool | None:
+def _asked_dry_run(entry: AuditEntry, view: RoleSnapshot | None) -> bool | None:
     """Return whether a failed call was to be a dry run, None if it was to change nothing."""
     tool = view.tools.get(entry.tool) if view is not None else None
     given: object = entry.arguments

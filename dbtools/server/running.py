@@ -25,7 +25,7 @@ from dbtools.server.calls import Calls, Limiter
 from dbtools.server.mcp.kernel import server_info
 from dbtools.server.mcp.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
-from dbtools.service.snapshot import Snapshot, View
+from dbtools.service.snapshot import RoleSnapshot, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import LogSection, Settings
 from dbtools.telemetry import is_tracing, request_id
@@ -59,7 +59,7 @@ logger = logging.getLogger("dbtools")
 class Reporter(Protocol):
     """Reports to the operator what is served."""
 
-    def announce(self, view: View) -> None:
+    def announce(self, view: RoleSnapshot) -> None:
         """Report what is served over stdio."""
 
     def listening(self, url: str, snapshot: Snapshot | None, notes: tuple[str, ...]) -> None:

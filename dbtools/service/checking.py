@@ -21,7 +21,7 @@ from dbtools.queries import Effects, Permitted
 from dbtools.schema.catalog import Catalog, Location, Selection, Table
 from dbtools.service.lenses import unread_findings
 from dbtools.service.serving import open_database, open_toolbox, snapshot_of
-from dbtools.service.snapshot import Snapshot, View, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, Snapshot, take_snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, compare
@@ -231,7 +231,7 @@ async def _migrated(settings: Settings, url: str) -> Settings:
     return migrated.having("registry", "url", registry)
 
 
-def _role_change(before: View, later: View) -> RoleChange:
+def _role_change(before: RoleSnapshot, later: RoleSnapshot) -> RoleChange:
     """Return the change of what can be called, listed or not."""
     change = compare(*(_definitions(view) for view in (before, later)))
     old, new = ({query.name for query in view.context.queries} for view in (before, later))
@@ -243,7 +243,7 @@ def _role_change(before: View, later: View) -> RoleChange:
     )
 
 
-def _definitions(view: View) -> list[ToolDefinition]:
+def _definitions(view: RoleSnapshot) -> list[ToolDefinition]:
     """Return the definitions of the tools of *view*; generic ones only if they are listed."""
     listed = {each.name for each in view.definitions} | {each.name for each in view.context.queries}
     tools = view.tools.values()
@@ -327,7 +327,7 @@ def _size(catalog: Catalog) -> str:
     return f"{tables} table{'s' if tables != 1 else ''} with {columns} column{'s' if columns != 1 else ''}"
 
 
-def _cost(name: str, view: View) -> Finding:
+def _cost(name: str, view: RoleSnapshot) -> Finding:
     tokens = sum(view.costs)
     kind = Kind.COST if tokens <= MANY_TOKENS else Kind.HIGH_COST
     return finding(kind, role=name, size=_size(view.catalog), count=len(view.definitions), tokens=tokens)

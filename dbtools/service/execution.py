@@ -8,14 +8,14 @@ import anyio
 
 from dbtools import errors
 from dbtools.answers.results import Changed, ResultSet
-from dbtools.backends.caches import PlanCache
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.caches import CompiledCache
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.backends.port import Backend, Runner, Writer
-from dbtools.backends.runs import NO_SESSION, FreeRun, JournalEntry, Run, RunContext, WriteResult, WriteRun
+from dbtools.backends.runs import NO_SESSION, JournalEntry, Run, RunContext, SqlRun, WriteResult, WriteRun
 from dbtools.policy.roles import Caller, Role
 from dbtools.service.refusals import refused_read, refused_write
-from dbtools.service.snapshot import View
-from dbtools.statements.select import FreeStatement, QueryShape, Shape, Statement
+from dbtools.service.snapshot import RoleSnapshot
+from dbtools.statements.select import QueryShape, Shape, SqlStatement, Statement
 from dbtools.statements.write import Transaction, Write, WriteShape, masked_known
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
 from dbtools.tools.writes.changing import decoded
@@ -28,17 +28,19 @@ Agrees = Callable[[Changed], bool]  #: whether a change does what was confirmed
 
 
 class Execution:
-    """Runs statements on one database; *tells* says how to pass the request ID to it."""
+    """Runs statements on one database; *request_id_target* says how to pass the request ID to it."""
 
-    def __init__(self, backend: Backend, tells: RequestIdTarget | None = None) -> None:
+    def __init__(self, backend: Backend, request_id_target: RequestIdTarget | None = None) -> None:
         self._backend = backend
-        self._tells = tells
+        self._request_id_target = request_id_target
         self._is_tracing = is_tracing()
         self._runner: Runner | None = None
-        self._plans: PlanCache[Shape, Plan]
-        self._write_plans: PlanCache[WriteShape, WritePlan] | None = None
+        self._plans: CompiledCache[Shape, Compiled]
+        self._write_plans: CompiledCache[WriteShape, CompiledWrite] | None = None
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Return the rows of *statement* of the tools of *view*, or raise a CallError.
 
         Raise SchemaChanged if the view is out of date. No statement is still running when this returns.
@@ -46,13 +48,13 @@ class Execution:
         """
         if self._runner is None:
             self._runner = await self._backend.runner()
-            self._plans = PlanCache(self._runner.compile)
+            self._plans = CompiledCache(self._runner.compile)
         plan = await self._plans.plan(statement.shape)
         run = Run(
             plan=plan,
             values=values_of(plan, statement, caller),
             limit=statement.limit,
-            context=context_of(view, caller, min(timeout, statement.timeout), self._tells),
+            context=context_of(view, caller, min(timeout, statement.timeout), self._request_id_target),
             shape=statement.shape,
         )
         try:
@@ -64,9 +66,9 @@ class Execution:
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
-    async def run_sql(self, statement: FreeStatement, view: View, caller: Caller) -> ResultSet:
+    async def run_sql(self, statement: SqlStatement, view: RoleSnapshot, caller: Caller) -> ResultSet:
         """Return the rows of the *statement* that *caller* wrote, or raise a CallError."""
-        run = free_run(statement, view, caller, self._tells)
+        run = sql_run(statement, view, caller, self._request_id_target)
         runner = await self._backend.free()
         try:
             # The SQL holds values of the caller, so the span does not get it.
@@ -81,7 +83,7 @@ class Execution:
     async def change(
         self,
         transaction: Transaction,
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         entry: JournalEntry | None = None,
         agrees: Agrees | None = None,
@@ -93,7 +95,7 @@ class Execution:
         """
         writer = await self._backend.writer()
         if self._write_plans is None:
-            self._write_plans = PlanCache(writer.compile)
+            self._write_plans = CompiledCache(writer.compile)
         steps = [
             (await self._write_plans.plan(shape), {**values, **preset_values(shape, caller)})
             for shape, values in transaction.writes
@@ -109,7 +111,7 @@ class Execution:
             keeps=keeps,
             counts=True,
             entry=entry,
-            context=context_of(view, caller, transaction.timeout, self._tells),
+            context=context_of(view, caller, transaction.timeout, self._request_id_target),
             versions=shape.versions,
         )
         try:
@@ -120,7 +122,7 @@ class Execution:
             raise refused_write(exc, transaction, view.catalog) from exc
         return _changed(written, shape, view)
 
-    async def enter(self, entry: JournalEntry, view: View, caller: Caller) -> None:
+    async def enter(self, entry: JournalEntry, view: RoleSnapshot, caller: Caller) -> None:
         """Keep *entry* in the journal without a change, or raise NotConfirmed if its ID is there already."""
         context = RunContext(timeout=view.role.limits.timeout, session=session_of(view.role, caller))
         run = WriteRun(steps=(), claims={}, keeps=lambda _: True, counts=False, context=context, entry=entry)
@@ -133,14 +135,14 @@ class Execution:
         return True
 
 
-def free_run(
-    asked: FreeStatement,
-    view: View,
+def sql_run(
+    asked: SqlStatement,
+    view: RoleSnapshot,
     caller: Caller,
-    tells: RequestIdTarget | None = None,
-) -> FreeRun:
+    request_id_target: RequestIdTarget | None = None,
+) -> SqlRun:
     """Return *asked* as it runs for *caller*, who sees *view*."""
-    return FreeRun(
+    return SqlRun(
         sql=asked.sql,
         catalog=view.catalog,
         whole=view.whole,
@@ -149,23 +151,25 @@ def free_run(
         limit=asked.limit,
         longest=asked.longest,
         most_bytes=asked.most_bytes,
-        context=context_of(view, caller, view.role.limits.timeout, tells),
+        context=context_of(view, caller, view.role.limits.timeout, request_id_target),
         functions=view.role.functions,
     )
 
 
-def context_of(view: View, caller: Caller, timeout: float, tells: RequestIdTarget | None) -> RunContext:
+def context_of(
+    view: RoleSnapshot, caller: Caller, timeout: float, request_id_target: RequestIdTarget | None
+) -> RunContext:
     """Return how something runs for *caller*, who sees *view*, for at most *timeout* seconds."""
     return RunContext(
         timeout=min(timeout, view.role.limits.timeout),
         session=session_of(view.role, caller),
         stamp=view.stamp,
-        comment=request_comment() if tells == "comment" else "",
-        application=f"dbtools:{request_id()}" if tells == "application_name" else "",
+        comment=request_comment() if request_id_target == "comment" else "",
+        application=f"dbtools:{request_id()}" if request_id_target == "application_name" else "",
     )
 
 
-def _changed(written: WriteResult, shape: WriteShape, view: View) -> Changed:
+def _changed(written: WriteResult, shape: WriteShape, view: RoleSnapshot) -> Changed:
     """Return *written* as the role of *view* sees it."""
     types = [output.term.type for output in shape.outputs]
     return Changed(
@@ -204,7 +208,7 @@ async def _traced_write(writer: Writer, run: WriteRun) -> WriteResult:
     return written
 
 
-def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
+def values_of(plan: Compiled, statement: Statement, caller: Caller) -> Mapping[str, object]:
     """Return the values of *statement*, and the claims of *caller* that the filters of *plan* need.
 
     Raise Denied if a claim is missing: no filter is ever left out.

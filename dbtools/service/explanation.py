@@ -10,10 +10,10 @@ from dbtools.findings import Finding, Source
 from dbtools.policy.roles import Caller
 from dbtools.schema.catalog import Table
 from dbtools.schema.paths import normalised
-from dbtools.service.execution import claim_of, free_run, preset_values, session_of, values_of
-from dbtools.service.snapshot import View
+from dbtools.service.execution import claim_of, preset_values, session_of, sql_run, values_of
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.statements.select import FreeStatement, QueryShape, Shape, Statement
+from dbtools.statements.select import QueryShape, Shape, SqlStatement, Statement
 from dbtools.statements.write import Transaction, Write, WriteShape, chooses
 from dbtools.tools.calls import CatalogCall, ReadCall, SqlCall
 from dbtools.tools.writes.calls import ChangeCall
@@ -86,10 +86,10 @@ async def explain(
     )
 
 
-async def _sql(statement: FreeStatement, view: View, caller: Caller, backend: Backend) -> Explanation:
+async def _sql(statement: SqlStatement, view: RoleSnapshot, caller: Caller, backend: Backend) -> Explanation:
     """Explain how *statement* would run, or why it would not."""
     try:
-        found = await (await backend.free()).explain(free_run(statement, view, caller))
+        found = await (await backend.free()).explain(sql_run(statement, view, caller))
     except errors.Denied:
         sql = statement.sql.lower()
         named = [table for table in view.catalog.tables if table.name.lower() in sql]
@@ -130,19 +130,21 @@ async def _writing(
     return ";\n".join(statements), first.bound(values, most)
 
 
-def problems_of(view: View, query: str) -> list[Finding]:
+def problems_of(view: RoleSnapshot, query: str) -> list[Finding]:
     """Return why *query* is withdrawn, for the operator."""
     return [each for each in view.problems if each.subject == query and each.role in ("", view.role.name)]
 
 
-def _withheld(view: View, tool: str) -> list[Finding]:
+def _withheld(view: RoleSnapshot, tool: str) -> list[Finding]:
     """Return the findings about the role of *view* that may explain why *tool* is missing."""
     found = [each for each in view.problems if each.role == view.role.name]
     names = [f"_{normalised(each.subject.rpartition('.')[2])}" for each in found]
     return [each for each, name in zip(found, names, strict=True) if not each.subject or tool.endswith(name)]
 
 
-def _refusing(view: View, refusal: errors.CallError, arguments: Mapping[str, object]) -> Source | None:
+def _refusing(
+    view: RoleSnapshot, refusal: errors.CallError, arguments: Mapping[str, object]
+) -> Source | None:
     """Return where the limit that *refusal* is about is written, or the rule for the table in *arguments*."""
     if isinstance(refusal, errors.BadArgument) and refusal.limit:
         return view.role.bounds.get(refusal.limit, view.role.source)
@@ -159,7 +161,7 @@ def _denied(needed: Iterable[NeededClaim], caller: Caller) -> Explanation | None
     return None
 
 
-def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
+def _claims(view: RoleSnapshot, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
     """Yield each claim that *shape* needs."""
     rule = _grant_source(view, shape)
     if isinstance(shape, Write):
@@ -173,26 +175,26 @@ def _claims(view: View, shape: Shape | WriteShape) -> Iterator[NeededClaim]:
         yield from _filter_claims(view, shape.tables)
 
 
-def _filter_claims(view: View, tables: Iterable[Table]) -> Iterator[NeededClaim]:
+def _filter_claims(view: RoleSnapshot, tables: Iterable[Table]) -> Iterator[NeededClaim]:
     """Yield each claim that the row filters of *tables* need."""
     for table in tables:
         for asked in table.filter.condition.parameters if table.filter else ():
             yield asked.claim, f"The rows of {table.name} are filtered by", _source(view, table)
 
 
-def _session_claims(view: View) -> Iterator[NeededClaim]:
+def _session_claims(view: RoleSnapshot) -> Iterator[NeededClaim]:
     """Yield each claim that the session of the role of *view* needs."""
     for each in view.role.session:
         yield each.claim, f"The setting {each.name} requires", each.source
 
 
-def _source(view: View, table: Table | None) -> Source:
+def _source(view: RoleSnapshot, table: Table | None) -> Source:
     """Return where the rule for *table* is written, or else the role."""
     rule = view.role.rule_of(view.catalog, table) if table is not None else None
     return rule.source if rule else view.role.source
 
 
-def _grant_source(view: View, shape: Shape | WriteShape) -> Source:
+def _grant_source(view: RoleSnapshot, shape: Shape | WriteShape) -> Source:
     """Return where the grant for *shape* is written."""
     if not isinstance(shape, QueryShape):
         return _source(view, shape.table)

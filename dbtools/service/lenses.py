@@ -6,8 +6,8 @@ from itertools import zip_longest
 from dbtools import errors
 from dbtools.backends.compiled import identifier
 from dbtools.backends.port import Backend
-from dbtools.backends.run_sql import FreeRunner
-from dbtools.backends.runs import FreeRun, RunContext
+from dbtools.backends.run_sql import SqlRunner
+from dbtools.backends.runs import RunContext, SqlRun
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, Kind, finding
 from dbtools.schema.catalog import Table
@@ -33,7 +33,7 @@ async def unread_findings(
     settings: Settings, resolved: ResolvedRole, backend: Backend
 ) -> AsyncIterator[Finding]:
     """Yield findings about the tables that a role sees, but that run_sql cannot read for it."""
-    if not resolved.dialect:
+    if not resolved.server:
         return
     runner = await backend.free()
     tables = [table for table in resolved.catalog.tables if table.aggregated]
@@ -43,7 +43,7 @@ async def unread_findings(
 
 
 async def _unread(
-    settings: Settings, runner: FreeRunner, resolved: ResolvedRole, tables: Sequence[Table]
+    settings: Settings, runner: SqlRunner, resolved: ResolvedRole, tables: Sequence[Table]
 ) -> AsyncIterator[Finding]:
     """Yield findings about those of *tables* that cannot be read."""
     try:
@@ -59,11 +59,11 @@ async def _unread(
                 yield found
 
 
-def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> FreeRun:
+def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> SqlRun:
     """Return a statement for the role that counts the rows of *tables*."""
     claims = {claim: sample for table in tables for claim, sample in _samples(resolved, table)}
     names = (".".join(identifier(part) for part in table.location if part) for table in tables)
-    return FreeRun(
+    return SqlRun(
         sql=f"select {', '.join(f'(select count(*) from {name})' for name in names)}",
         catalog=resolved.catalog,
         whole=resolved.whole,

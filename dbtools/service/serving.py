@@ -17,7 +17,7 @@ import anyio
 from dbtools import errors
 from dbtools.answers.results import Answer
 from dbtools.backends import open_backend
-from dbtools.backends.port import Backend, Heard
+from dbtools.backends.port import Backend, OnChange
 from dbtools.configured.claims import typed_claims
 from dbtools.configured.permitted import may_change
 from dbtools.configured.privileges import remedy
@@ -52,7 +52,7 @@ class Observed:
     poll: Poll
     interval: float  #: seconds between two polls
     #: Returns a context in which notifications call a function.
-    listen: Callable[[Heard], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    listen: Callable[[OnChange], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ class Watch:
         asked: object = None
         waits, times = 0.0, 0
         while True:
-            heard = self._heard[observed.name] = anyio.Event()
+            on_change = self._heard[observed.name] = anyio.Event()
             began = anyio.current_time()
             stamp = await observed.poll()
             ended = anyio.current_time()
@@ -311,7 +311,7 @@ class Watch:
                 await self._refresh()
             pause = min(PAUSE_SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
-                await heard.wait()
+                await on_change.wait()
 
     def _complain(self, about: str, problem: str) -> None:
         """Report *problem* once."""

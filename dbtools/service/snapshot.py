@@ -34,7 +34,7 @@ FEWER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class RoleSnapshot:
     """What one role sees of a snapshot."""
 
     role: Role
@@ -105,7 +105,7 @@ class Snapshot:
     """One moment of the database: replaced whole, never changed."""
 
     catalog: Catalog = field(repr=False)
-    views: Mapping[str, View]  #: by the name of the role
+    views: Mapping[str, RoleSnapshot]  #: by the name of the role
     stamps: Mapping[str, Hashable] = field(
         default_factory=dict
     )  #: of everything that it was made from, by name
@@ -121,7 +121,7 @@ class Snapshot:
             for view in self.views.values()
         )
 
-    def view(self, role: str) -> View:
+    def view(self, role: str) -> RoleSnapshot:
         """Return what *role* sees, or raise Denied if the role no longer exists."""
         view = self.views.get(role)
         if view is None:
@@ -140,8 +140,8 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     is_known = all(each.journal is not None for each in resolved.roles) and resolved.is_complete
     catalogs: list[Catalog] = []
-    offers: dict[Hashable, View] = {}
-    views: dict[str, View] = {}
+    offers: dict[Hashable, RoleSnapshot] = {}
+    views: dict[str, RoleSnapshot] = {}
     for each in resolved.roles:
         role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
@@ -149,7 +149,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         if each.catalog not in catalogs:
             catalogs.append(each.catalog)
         seen, names = catalogs.index(each.catalog), tuple(query.name for query in queries)
-        key = (seen, each.journal, role.limits, names, typed, each.dialect)
+        key = (seen, each.journal, role.limits, names, typed, each.server)
         if key not in offers:
             context = ToolContext(
                 catalog=each.catalog,
@@ -157,7 +157,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
                 text=resolved.settings.results.text,
                 queries=queries,
                 journal=each.journal,
-                dialect=each.dialect,
+                server=each.server,
             )
             offers[key] = _view(resolved, role, context, listing, typed)
         views[role.name] = replace(offers[key], role=role, whole=each.whole)
@@ -186,7 +186,7 @@ def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, ListChange]:
     return changes
 
 
-def _change(before: View | None, after: View | None) -> ListChange:
+def _change(before: RoleSnapshot | None, after: RoleSnapshot | None) -> ListChange:
     """Return how the lists of a role differ; a role that is absent lists nothing."""
     change = compare(before.definitions if before else (), after.definitions if after else ())
     resources = (before.resources if before else ()) != (after.resources if after else ())
@@ -196,11 +196,11 @@ def _change(before: View | None, after: View | None) -> ListChange:
 
 def _view(
     resolved: Resolved, role: Role, context: ToolContext, listing: Listing, typed: frozenset[ToolGroup] | None
-) -> View:
+) -> RoleSnapshot:
     tools = define(context)
     typed = choose(listing, tools) if typed is None else typed
     shown = listed(listing, typed, tools, context.catalog)
-    return View(
+    return RoleSnapshot(
         role=role,
         context=context,
         typed=typed,

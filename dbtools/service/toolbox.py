@@ -17,7 +17,7 @@ from dbtools.policy.roles import Caller
 from dbtools.schema.catalog import Catalog
 from dbtools.service.execution import Execution
 from dbtools.service.reloading import internal_error
-from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, Snapshot, changes_of, take_snapshot
 from dbtools.service.transactions import Confirmation, Transactions
 from dbtools.statements.select import Statement
 from dbtools.tools import unknown_tool
@@ -130,7 +130,7 @@ class Toolbox:
             raise self.failure.with_traceback(None)
         return await self._refresh()
 
-    async def view(self, role: str) -> View:
+    async def view(self, role: str) -> RoleSnapshot:
         """Return what *role* sees now, or raise Denied if the role no longer exists."""
         return (self.current or await self.snapshot()).view(role)
 
@@ -143,7 +143,7 @@ class Toolbox:
         caller: Caller,
         name: str,
         arguments: Mapping[str, object],
-        seen: View | None = None,
+        seen: RoleSnapshot | None = None,
         confirmation: Confirmation | None = None,
     ) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
@@ -155,10 +155,10 @@ class Toolbox:
         is pending, if a person is asked.
         """
 
-        def bind(view: View) -> Call[Answer]:
+        def bind(view: RoleSnapshot) -> Call[Answer]:
             return _tool(view, name).bind(arguments)
 
-        async def answer(call: Call[Answer], view: View) -> Answer:
+        async def answer(call: Call[Answer], view: RoleSnapshot) -> Answer:
             match call:
                 case CatalogCall() | ReadCall():
                     return await self._read(call, view, caller)
@@ -175,10 +175,10 @@ class Toolbox:
 
         return await self._answer(caller, seen, bind, answer)
 
-    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
+    async def read(self, caller: Caller, uri: str, seen: RoleSnapshot | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
 
-        async def answer(call: CatalogCall[Media] | SingleCall[Media], view: View) -> Media:
+        async def answer(call: CatalogCall[Media] | SingleCall[Media], view: RoleSnapshot) -> Media:
             return await self._read(call, view, caller)
 
         return await self._answer(caller, seen, lambda view: bind_resource(view.context, uri), answer)
@@ -186,9 +186,9 @@ class Toolbox:
     async def _answer(
         self,
         caller: Caller,
-        seen: View | None,
-        bind: Callable[[View], CallT],
-        answer: Callable[[CallT, View], Awaitable[AnswerT]],
+        seen: RoleSnapshot | None,
+        bind: Callable[[RoleSnapshot], CallT],
+        answer: Callable[[CallT, RoleSnapshot], Awaitable[AnswerT]],
     ) -> AnswerT:
         """Return the *answer* to the call that *bind* makes of *seen*, or of a later view.
 
@@ -221,7 +221,7 @@ class Toolbox:
     async def _read(
         self,
         call: CatalogCall[AnswerT] | ReadCall[AnswerT],
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         timeout: float = math.inf,
     ) -> AnswerT:
@@ -235,7 +235,7 @@ class Toolbox:
                 further = await self._inquire(call.inquire(rows), view, caller, outdated=False)
                 return await _rendered(partial(call.render, rows, further), rows)
 
-    async def _later(self, seen: View) -> Snapshot | None:
+    async def _later(self, seen: RoleSnapshot) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
         if self._shows(seen) and await self._execution.is_current(seen.stamp):
             return None
@@ -246,11 +246,11 @@ class Toolbox:
             # The Watch reports the error.
             return None
 
-    def _shows(self, view: View) -> bool:
+    def _shows(self, view: RoleSnapshot) -> bool:
         return self.current is not None and self.current.views.get(view.role.name) is view
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], view: View, caller: Caller, *, outdated: bool
+        self, inquiries: Sequence[Statement], view: RoleSnapshot, caller: Caller, *, outdated: bool
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries* that arrive soon, since the call already has its answer.
 
@@ -275,17 +275,19 @@ class Toolbox:
         name: str,
         value: str,
         given: Mapping[str, str],
-        seen: View | None = None,
+        seen: RoleSnapshot | None = None,
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the URIs of *template*.
 
         *given* has the values of the variables before it. Return none if the database does not answer soon.
         """
 
-        def bind(view: View) -> CatalogCall[Completed] | SingleCall[Completed]:
+        def bind(view: RoleSnapshot) -> CatalogCall[Completed] | SingleCall[Completed]:
             return bind_completion(view.context, template, name, value, given)
 
-        async def answer(call: CatalogCall[Completed] | SingleCall[Completed], view: View) -> Completed:
+        async def answer(
+            call: CatalogCall[Completed] | SingleCall[Completed], view: RoleSnapshot
+        ) -> Completed:
             return await self._read(call, view, caller, COMPLETION)
 
         try:
@@ -296,7 +298,7 @@ class Toolbox:
             return Completed(values=())
 
 
-def _tool(view: View, name: str) -> Tool:
+def _tool(view: RoleSnapshot, name: str) -> Tool:
     tool = view.tools.get(name)
     if tool is None:
         raise unknown_tool(name, view.tools, [each.name for each in view.definitions])

@@ -24,7 +24,7 @@ from dbtools.backends.runs import JournalEntry
 from dbtools.policy.roles import Caller
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.service.execution import Agrees, Execution
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.statements.write import Transaction, used
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.values.cells import json_of
@@ -62,7 +62,7 @@ class Transactions:
         call: ChangeCall,
         tool: str,
         arguments: Mapping[str, object],
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         confirmation: Confirmation | None,
     ) -> Answer:
@@ -102,7 +102,7 @@ class Transactions:
         call: ChangeCall,
         tool: str,
         arguments: Mapping[str, object],
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         refused: Confirmation,
     ) -> None:
@@ -120,13 +120,13 @@ class Transactions:
             # An idempotency key stays free for another attempt.
             await self._execution.enter(entry._replace(id=confirmed.id, key=None), view, caller)
 
-    def _confirmations(self, view: View) -> "Confirmations":
+    def _confirmations(self, view: RoleSnapshot) -> "Confirmations":
         return self._shared if view.context.journal else self._own
 
     async def _once(
         self,
         transaction: Transaction,
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         entry: JournalEntry | None,
         agrees: Agrees | None = None,
@@ -137,7 +137,7 @@ class Transactions:
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
         return await self._used.once(entry.id, change)
 
-    async def _finish(self, call: ChangeCall, found: Changed, view: View, caller: Caller) -> Answer:
+    async def _finish(self, call: ChangeCall, found: Changed, view: RoleSnapshot, caller: Caller) -> Answer:
         """Return the answer to *found*; what an earlier call has changed is read again."""
         if found.earlier is None:
             return call.render(found)
@@ -156,7 +156,7 @@ class Transactions:
 
 
 def _entry(
-    call: ChangeCall, tool: str, arguments: Mapping[str, object], view: View, caller: Caller
+    call: ChangeCall, tool: str, arguments: Mapping[str, object], view: RoleSnapshot, caller: Caller
 ) -> JournalEntry:
     """Return the entry of *call*; its caller includes the claims on which the change depends."""
     transaction = call.transaction

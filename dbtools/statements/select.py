@@ -263,7 +263,7 @@ class Statement:
 
 
 @dataclass(slots=True, kw_only=True)
-class FreeStatement:
+class SqlStatement:
     """SQL that a caller wrote, and the limits of its result."""
 
     sql: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dbtools.answers.results import Answer, ResultSet
-from dbtools.statements.select import FreeStatement, Statement
+from dbtools.statements.select import SqlStatement, Statement
 
 AnswerT = TypeVar("AnswerT", covariant=True)
 
@@ -55,5 +55,5 @@ class SingleCall(ReadCall[AnswerT]):
 class SqlCall(Call[Answer]):
     """A call that runs SQL that its caller wrote."""
 
-    statement: FreeStatement
+    statement: SqlStatement
     answer: Callable[[ResultSet], Answer]

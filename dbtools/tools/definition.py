@@ -124,7 +124,7 @@ class ToolContext:
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
     #: Whether the database keeps idempotency keys and used confirmations; None: not known so far.
     journal: bool | None = False
-    dialect: str = ""  #: the database and version whose SQL callers may run; empty: they may not
+    server: str = ""  #: the database and version whose SQL callers may run; empty: they may not
 
     def names(self, table: Table) -> Names:
         """Return the names that arguments may use for *table*."""

@@ -13,7 +13,7 @@ from dbtools.answers.results import Answer, Reserve, ResultSet
 from dbtools.errors import listing
 from dbtools.schema.catalog import Table
 from dbtools.schema.sql import words
-from dbtools.statements.select import FreeStatement
+from dbtools.statements.select import SqlStatement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
 from dbtools.tools.calls import SqlCall
 from dbtools.tools.definition import ROWS, Tool, ToolContext, ToolDefinition, content_schema
@@ -73,20 +73,20 @@ class RunSql(Tool):
     @classmethod
     def define(cls, context: ToolContext) -> Iterator[Tool]:
         """Yield the tool, if callers may run SQL."""
-        if context.dialect:
+        if context.server:
             yield cls(context=context)
 
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         return self.defined(
-            SQL_DESCRIPTION.format(self.context.dialect), SqlArguments, content_schema(ROWS), title="Run SQL"
+            SQL_DESCRIPTION.format(self.context.server), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SqlCall:
         """Return the call that runs the SQL in *arguments*."""
         asked, limits = self.context.read(SqlArguments, arguments), self.context.limits
-        statement = FreeStatement(
+        statement = SqlStatement(
             sql=asked.sql, limit=asked.limit, longest=limits.max_cell, most_bytes=limits.max_bytes
         )
         return SqlCall(statement=statement, answer=partial(self._answer, asked))

@@ -1,4 +1,4 @@
-"""What free SQL costs: beside the driver, for other tools, and for other callers while it is hostile."""
+"""What ad-hoc SQL costs: beside the driver, for other tools, and for other callers while it is hostile."""
 
 import asyncio
 import os

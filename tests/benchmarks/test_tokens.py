@@ -78,7 +78,7 @@ def _cost(database: str, catalog: Catalog, surface: Surface) -> Cost:
     listing = Listing(surface=surface)
     found = resolved(catalog, (Role(),), listing)
     # A login that can only read is offered run_sql.
-    roles = tuple(replace(each, dialect=DIALECT) for each in found.roles)
+    roles = tuple(replace(each, server=DIALECT) for each in found.roles)
     definitions = take_snapshot(replace(found, roles=roles)).views["default"].definitions
     return Cost(
         database=database,

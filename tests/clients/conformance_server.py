@@ -17,7 +17,7 @@ from dbtools.policy.roles import Caller
 from dbtools.server.http.app import HttpApp, ListenAddress, Startup, config_of
 from dbtools.server.http.endpoint import Endpoint
 from dbtools.server.running import RunningServer
-from dbtools.service.snapshot import Snapshot, View
+from dbtools.service.snapshot import RoleSnapshot, Snapshot
 from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.tools.definition import ListChange
 from tests.clients.conformance_fixtures import add_fixtures
@@ -26,7 +26,7 @@ from tests.clients.conformance_fixtures import add_fixtures
 class Operator:
     """Ignores what happens: the log reports failures."""
 
-    def announce(self, view: View) -> None:
+    def announce(self, view: RoleSnapshot) -> None:
         """Take note of nothing."""
 
     def listening(self, url: str, snapshot: Snapshot | None, notes: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from dbtools.backends.compile import sources
 from dbtools.backends.compile.queries import compile_query
 from dbtools.backends.compile.selects import compile_select
 from dbtools.backends.compile.sources import Element, Truth, placing
-from dbtools.backends.compiled import ESCAPE, Plan, identifier
+from dbtools.backends.compiled import ESCAPE, Compiled, identifier
 from dbtools.backends.port import Declared, Facts, Inspected
 from dbtools.backends.query_syntax import ListForms
 from dbtools.backends.refusals import Cause
@@ -303,7 +303,7 @@ class Runner:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
-    def compile(self, shape: Shape) -> Plan:
+    def compile(self, shape: Shape) -> Compiled:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
             return compile_query(shape, GRAMMAR, FORMS)

@@ -1,4 +1,4 @@
-"""Attacks by free SQL on SQLite: statements that try to read, count, guess or detect what is hidden."""
+"""Attacks by ad-hoc SQL on SQLite: statements that try to read, count, guess or detect what is hidden."""
 
 from collections.abc import Iterator
 from itertools import cycle, islice

@@ -1,11 +1,11 @@
-"""A database with hidden data for free SQL, and its twin without that data, which look the same to a role."""
+"""A database with hidden data for ad-hoc SQL, and a twin without them, which look the same to a role."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from dbtools.backends.runs import FreeRun, RunContext
+from dbtools.backends.runs import RunContext, SqlRun
 from dbtools.backends.sqlite.connection.files import location_of, read_file
 from dbtools.backends.sqlite.run_sql.lens import lens_of, specification
 from dbtools.backends.sqlite.run_sql.worker import Refusal, Sandbox
@@ -123,7 +123,7 @@ def open_sandbox(path: Path, grants: Grants, kind: type[Sandbox] = Sandbox) -> I
     catalog = read_file(location, lambda driver, file: read_catalog(driver, Selection(), file))
     (role,) = roles_of(settings, lexis)
     ask = partial(
-        FreeRun,
+        SqlRun,
         sql="",
         claims=NORTH,
         caller="",

@@ -1,4 +1,4 @@
-"""Databases for free SQL on PostgreSQL: a shop with hidden rows, columns and tables, and one without."""
+"""Databases for ad-hoc SQL on PostgreSQL: a shop with hidden rows, columns and tables, and one without."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from anyio.from_thread import BlockingPortal
 from dbtools.backends.postgresql import Backend
 from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
 from dbtools.backends.postgresql.schema.types import lexis
-from dbtools.backends.runs import FreeRun, RunContext
+from dbtools.backends.runs import RunContext, SqlRun
 from dbtools.errors import CallError
 from dbtools.policy.roles import Grant, Role, Rule, restrict
 from dbtools.schema.catalog import Catalog, RowFilter, Selection
@@ -26,7 +26,7 @@ CLAIMS = {"region": "north"}
 
 
 @dataclass(frozen=True)
-class FreeShop:
+class SqlShop:
     """A database, and what a role sees of it."""
 
     url: str
@@ -36,10 +36,10 @@ class FreeShop:
     portal: BlockingPortal
     claims: Mapping[str, object]
 
-    def request(self, sql: str, **other: Any) -> FreeRun:
+    def request(self, sql: str, **other: Any) -> SqlRun:
         """Return the run of *sql*."""
         of_context = {name: other.pop(name) for name in RunContext._fields if name in other}
-        run = FreeRun(
+        run = SqlRun(
             sql=sql,
             catalog=self.catalog,
             whole=self.whole,
@@ -71,7 +71,7 @@ class FreeShop:
 
 
 def role() -> Role:
-    """Return the role that all free SQL of the tests has."""
+    """Return the role that all ad-hoc SQL of the tests has."""
     condition = scan("region = :claims.region and (select count(*) from regions) > 0", lexis)
     filtered = RowFilter(condition=condition, casts=('"pg_catalog"."text"',), total=False)
     masks = {"email": Mask.PARTIAL, "phone": Mask.REDACT}
@@ -89,7 +89,7 @@ def role() -> Role:
 @contextmanager
 def open_free_shop(
     server: PostgresqlServer, portal: BlockingPortal, *, hidden: bool, more: str = ""
-) -> Iterator[FreeShop]:
+) -> Iterator[SqlShop]:
     """Yield a new database, with what the role does not see if *hidden*."""
     with server.database() as name:
         url = server.url_of(name)
@@ -102,26 +102,26 @@ def open_free_shop(
 
 
 @pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[SqlShop]:
     """Yield the shop with hidden rows, under a login that may do anything."""
     with open_free_shop(postgresql_server, portal, hidden=True) as shop:
         yield shop
 
 
 @pytest.fixture(scope="module")
-def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+def twin(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[SqlShop]:
     with open_free_shop(postgresql_server, portal, hidden=False) as shop:
         yield shop
 
 
-async def read_shop(url: str, portal: BlockingPortal) -> FreeShop:
+async def read_shop(url: str, portal: BlockingPortal) -> SqlShop:
     """Return the database at *url* as the role sees it."""
     backend = Backend(url)
     try:
         whole = await backend.introspect(Selection())
     finally:
         await backend.close()
-    return FreeShop(
+    return SqlShop(
         url=url,
         catalog=restrict(whole, role()),
         whole=whole,

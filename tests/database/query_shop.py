@@ -15,7 +15,7 @@ from dbtools.errors import DbtoolsError
 from dbtools.policy.roles import Caller
 from dbtools.service.explanation import Explanation, explain
 from dbtools.service.serving import open_toolbox
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.database.shop import ROLE, Bare, open_bare
@@ -65,7 +65,7 @@ class QueryShop:
         """Return what becomes of a call."""
         return self.portal.call(explain, self.toolbox, self.database, _caller(caller), tool, arguments)
 
-    def view(self, role: str = ROLE) -> View:
+    def view(self, role: str = ROLE) -> RoleSnapshot:
         """Return what *role* sees."""
         return self.portal.call(self.toolbox.view, role)
 

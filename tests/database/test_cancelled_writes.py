@@ -4,7 +4,7 @@ import asyncio
 from typing import cast
 
 from dbtools import errors
-from dbtools.backends.compiled import WritePlan
+from dbtools.backends.compiled import CompiledWrite
 from dbtools.backends.port import Backend, Runner, Writer
 from dbtools.backends.runs import WriteResult, WriteRun
 from dbtools.configured.resolved import Resolved
@@ -33,7 +33,7 @@ class Passing:
         self.writer = writer
         self.begun = asyncio.Event()
 
-    def compile(self, shape: WriteShape) -> WritePlan:
+    def compile(self, shape: WriteShape) -> CompiledWrite:
         """Return the SQL of *shape*."""
         return self.writer.compile(shape)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from dbtools.backends import open_backend, url_of_file
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.runs import Run, RunContext
 from dbtools.backends.sqlite.connection.connections import SMALL_VALUE, FileConnection
 from dbtools.backends.sqlite.connection.files import location_of
@@ -46,7 +46,7 @@ class Looked:
     """What looks up rows of `item` in a file by their ids."""
 
     connection: FileConnection
-    plan: Plan
+    plan: Compiled
     stamp: str
 
     def run(self, id: object) -> Run:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends import open_backend
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.sqlite.reading.runner import filtering_plan
 from dbtools.expressions.terms import Function, Measure
 from dbtools.schema.catalog import Column, ForeignKey, RowFilter, Table
@@ -73,7 +73,7 @@ def _shapes(dialect: str, names: Sequence[str]) -> Iterator[Shape]:
     )
 
 
-def _plans(dialect: str, names: Sequence[str]) -> Iterator[Plan]:
+def _plans(dialect: str, names: Sequence[str]) -> Iterator[Compiled]:
     runner = open_backend(f"{dialect}:///a").load_runner()
     for shape in _shapes(dialect, names):
         yield runner.compile(shape)

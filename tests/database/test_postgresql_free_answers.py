@@ -1,11 +1,11 @@
-"""Masks, refusals and explanations of free SQL on PostgreSQL."""
+"""Masks, refusals and explanations of ad-hoc SQL on PostgreSQL."""
 
 import pytest
 
 from dbtools.errors import SqlRefused
 from dbtools.values.cells import masked
 from dbtools.values.types import Mask
-from tests.database.postgresql_free_shop import FreeShop, shop as shop
+from tests.database.postgresql_free_shop import SqlShop, shop as shop
 from tests.postgresql_server import execute
 
 
@@ -36,7 +36,7 @@ from tests.postgresql_server import execute
         "a@example.org\n",
     ],
 )
-def test_partial_mask_is_that_of_every_tool(shop: FreeShop, cell: str) -> None:
+def test_partial_mask_is_that_of_every_tool(shop: SqlShop, cell: str) -> None:
     quoted = cell.replace("'", "''")
     shop.portal.call(execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
 
@@ -120,14 +120,14 @@ select ctid from orders -> The system column ctid is not permitted (position 8)
 
 
 @pytest.mark.parametrize(("sql", "message"), [each.split(" -> ") for each in REFUSALS.strip().split("\n")])
-def test_refusal_states_the_rule(shop: FreeShop, sql: str, message: str) -> None:
+def test_refusal_states_the_rule(shop: SqlShop, sql: str, message: str) -> None:
     with pytest.raises(SqlRefused) as refused:
         shop.run(sql)
 
     assert message in str(refused.value)
 
 
-def test_explanation_shows_what_runs(shop: FreeShop) -> None:
+def test_explanation_shows_what_runs(shop: SqlShop) -> None:
     found = shop.portal.call(shop.runner.explain, shop.request("select name from customers"))
 
     assert '"public"."customers"' in found.sql

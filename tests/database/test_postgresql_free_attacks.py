@@ -1,4 +1,4 @@
-"""No free SQL on PostgreSQL shows hidden data, even under a login with all privileges.
+"""No ad-hoc SQL on PostgreSQL shows hidden data, even under a login with all privileges.
 
 Each attack has the same answer, or the same refusal, on a database that has nothing to hide.
 """
@@ -16,7 +16,7 @@ from dbtools.backends.postgresql.run_sql.lens import lenses
 from dbtools.backends.postgresql.schema.vocabulary import read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy.roles import FunctionRules
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop, shop as shop, twin as twin
+from tests.database.postgresql_free_shop import SqlShop, open_free_shop, shop as shop, twin as twin
 from tests.database.twins import assert_shows_nothing, has_canary
 from tests.postgresql_server import PostgresqlServer
 
@@ -107,9 +107,7 @@ ATTACKS = (
 )
 
 
-def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(
-    shop: FreeShop, twin: FreeShop
-) -> None:
+def test_attack_shows_nothing_and_is_answered_as_if_nothing_were_hidden(shop: SqlShop, twin: SqlShop) -> None:
     for attack in ATTACKS:
         assert_shows_nothing(shop.answer(attack), twin.answer(attack), attack)
 
@@ -150,13 +148,13 @@ def test_cell_that_names_a_table_tells_nothing_of_others(
         assert set(shop.rows("select source, sources, place from logs")) == {("logs", "{logs}", "logs")}
 
 
-def test_guard_alone_shows_nothing(shop: FreeShop) -> None:
+def test_guard_alone_shows_nothing(shop: SqlShop) -> None:
     shown = shop.portal.call(_guarded_answers, shop)
 
     assert shown == []
 
 
-async def _guarded_answers(shop: FreeShop) -> list[tuple[str, str]]:
+async def _guarded_answers(shop: SqlShop) -> list[tuple[str, str]]:
     """Return the attacks that show something hidden if the server runs whatever the guard permits."""
     shown = []
     connection = await asyncpg.connect(shop.url)

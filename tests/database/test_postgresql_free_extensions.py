@@ -1,4 +1,4 @@
-"""Free SQL with extensions whose types and operators differ from those of the system."""
+"""Ad-hoc SQL with extensions whose types and operators differ from those of the system."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.policy.roles import Grant, Role, Rule, restrict
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import SqlShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer
 
 EXTENSIONS = ("citext", "hstore", "isn", "ltree", "pg_trgm")
@@ -34,7 +34,7 @@ ANSWERS = {
 
 
 @pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[SqlShop]:
     available = "select name from pg_available_extensions"
     names = {
         row["name"] for row in postgresql_server.portal.call(postgresql_server.connection.fetch, available)
@@ -46,7 +46,7 @@ def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterato
         yield shop
 
 
-def test_types_of_extensions_compare_as_they_do_in_the_database(shop: FreeShop) -> None:
+def test_types_of_extensions_compare_as_they_do_in_the_database(shop: SqlShop) -> None:
     seen = restrict(shop.whole, Role(rules=(Rule(pattern="people", grant=Grant()),)))
 
     answers = {sql: shop.answer(sql, catalog=seen) for sql in ANSWERS}

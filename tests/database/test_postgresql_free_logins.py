@@ -1,4 +1,4 @@
-"""Which logins may have free SQL on PostgreSQL, and which functions it may call."""
+"""Which logins may have ad-hoc SQL on PostgreSQL, and which functions it may call."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
 from dbtools.errors import SqlRefused
 from dbtools.policy.roles import FunctionRules
 from dbtools.schema.catalog import Selection
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop
+from tests.database.postgresql_free_shop import SqlShop, open_free_shop, read_shop, shop as shop
 from tests.postgresql_server import PostgresqlServer, execute
 
 READS = """
@@ -34,7 +34,7 @@ def url(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator
 
 
 @contextmanager
-def served(url: str, login: str, portal: BlockingPortal) -> Iterator[FreeShop]:
+def served(url: str, login: str, portal: BlockingPortal) -> Iterator[SqlShop]:
     """Yield the database at *url* under the URL *login*."""
     shop = portal.call(read_shop, url, portal)
     poor = replace(shop, runner=PostgresqlFreeRunner(login))
@@ -50,7 +50,7 @@ def test_login_that_may_only_read_is_offered_free_sql(
         offer = portal.call(_offer, login)
 
         assert offer.obstacle == ""
-        assert offer.dialect.startswith("PostgreSQL 1")
+        assert offer.server.startswith("PostgreSQL 1")
         assert poor.rows("select name from customers order by id") == [("Ann",), ("Cid",), ("Eve",)]
         # It may read no more without any guard.
         for sql in ("select v from secrets", "select ssn from customers", "select * from vault.keys"):
@@ -123,18 +123,18 @@ def test_redefined_operator_or_cast_is_an_obstacle(
         assert shop.answer("select 1", functions=FunctionRules(include=(function,)))[1] == ((1,),)
 
 
-def test_cast_that_calls_a_function_is_refused(shop: FreeShop) -> None:
+def test_cast_that_calls_a_function_is_refused(shop: SqlShop) -> None:
     for sql in ("select 'ok'::text::mood", "select cast('ok' as public.mood)", "select mood 'ok'"):
         assert "The type" in str(shop.answer(sql)[1])
     assert shop.rows("select mood from customers where mood = 'ok'") == [("ok",)]
 
 
-def test_missing_claim_denies_the_call(shop: FreeShop) -> None:
+def test_missing_claim_denies_the_call(shop: SqlShop) -> None:
     assert shop.answer("select * from customers", claims={})[0] == "denied"
     assert shop.rows("select count(*) from regions", claims={}) == [(2,)]
 
 
-def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None:
+def test_functions_that_the_operator_names_may_be_called(shop: SqlShop) -> None:
     assert shop.rows("select leak_of('x')", functions=FunctionRules(include=("public.leak_*",))) == [
         ("CANARY",)
     ]
@@ -143,7 +143,7 @@ def test_functions_that_the_operator_names_may_be_called(shop: FreeShop) -> None
     )
 
 
-def test_functions_that_the_operator_excludes_are_unknown(shop: FreeShop) -> None:
+def test_functions_that_the_operator_excludes_are_unknown(shop: SqlShop) -> None:
     excluded = FunctionRules(include=("public.leak_*",), exclude=("leak_of", "md5", "pg_catalog.low*"))
 
     assert shop.rows("select upper('x')", functions=excluded) == [("X",)]
@@ -168,7 +168,7 @@ alter extension plpgsql add function tools.support(internal);
 def test_functions_of_extensions_are_permitted_without_pointers_and_end_the_session(
     postgresql_server: PostgresqlServer, portal: BlockingPortal
 ) -> None:
-    async def run_one(shop: FreeShop, sql: str) -> tuple[bool, bool]:
+    async def run_one(shop: SqlShop, sql: str) -> tuple[bool, bool]:
         await shop.runner.run(shop.request("select 1"))
         before = shop.runner.pool.warmest
         pid = before.get_server_pid()

@@ -1,4 +1,4 @@
-"""Functions that the planner runs change nothing about what free SQL means, or the statement does not run.
+"""Functions that the planner runs change nothing about what ad-hoc SQL means, or the statement does not run.
 
 Someone who may create objects, but may not read the hidden table, lets a function of an index change the
 search path, so that an operator of a caller's statement would read that table as dbtools' login.
@@ -11,7 +11,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.policy.roles import FunctionRules, Grant, Role, Rule, restrict
 from dbtools.schema.catalog import Catalog
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop
+from tests.database.postgresql_free_shop import SqlShop, open_free_shop
 from tests.postgresql_server import PostgresqlServer, execute
 
 #: What the planner runs of each table when it reads it.
@@ -80,21 +80,21 @@ STATEMENTS = (
 
 
 @pytest.fixture(scope="module")
-def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[FreeShop]:
+def shop(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator[SqlShop]:
     planned = ";\n".join(sql.format(table) for table, sql in PLANNED.items())
     with open_free_shop(postgresql_server, portal, hidden=True, more=f"{DDL}{planned};{EVIL}") as shop:
         yield shop
 
 
 @pytest.fixture(scope="module", params=CHANGES)
-def seen(request: pytest.FixtureRequest, shop: FreeShop) -> Catalog:
+def seen(request: pytest.FixtureRequest, shop: SqlShop) -> Catalog:
     """Return what the role sees, all but the hidden table, once the functions make such a change."""
     shop.portal.call(execute, shop.url, TURNED.format(CHANGES[request.param]))
     names = (*PLANNED, "words")
     return restrict(shop.whole, Role(rules=tuple(Rule(pattern=name, grant=Grant()) for name in names)))
 
 
-def test_function_that_the_planner_runs_changes_no_name(shop: FreeShop, seen: Catalog) -> None:
+def test_function_that_the_planner_runs_changes_no_name(shop: SqlShop, seen: Catalog) -> None:
     expected = [shop.answer(sql.format("plain"), catalog=seen) for sql in STATEMENTS]
 
     assert [each for each in expected if isinstance(each[0], str)] == []
@@ -104,7 +104,7 @@ def test_function_that_the_planner_runs_changes_no_name(shop: FreeShop, seen: Ca
             assert answer == plain or answer[0] == "sql_refused"
 
 
-def test_check_of_a_domain_changes_no_name(shop: FreeShop, seen: Catalog) -> None:
+def test_check_of_a_domain_changes_no_name(shop: SqlShop, seen: Catalog) -> None:
     for value in ("label || 'x'", "id + 1", "id - 1", "label <> 'x'", "label ~ 'x'"):
         expected = shop.answer(f"select {value} as v from plain", catalog=seen)
         assert not isinstance(expected[0], str)

@@ -16,13 +16,13 @@ import pytest
 
 from dbtools.backends.postgresql.run_sql.guarding import Guards
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.backends.sqlite.run_sql.refusals import readable
 from dbtools.backends.sqlite.schema.syntax import names_in
 from dbtools.errors import CallError, SqlRefused
 from dbtools.policy.roles import FunctionRules
 from dbtools.tools.run_sql import LONGEST_SQL
-from tests.database.postgresql_free_shop import FreeShop, shop as shop
+from tests.database.postgresql_free_shop import SqlShop, shop as shop
 
 TIMEOUT = 0.5  #: seconds
 MOST_CPU = 5.0  #: seconds of a process for one text, and of its successor to start
@@ -62,7 +62,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def vocabulary(shop: FreeShop) -> Vocabulary:
+def vocabulary(shop: SqlShop) -> Vocabulary:
 
     async def read() -> Vocabulary:
         connection = await asyncpg.connect(shop.url)
@@ -87,7 +87,7 @@ def _cpu_of_processes() -> float:
             return used
 
 
-async def _check(guards: Guards, run: FreeRun, vocabulary: Vocabulary, timeout: float = TIMEOUT) -> str:
+async def _check(guards: Guards, run: SqlRun, vocabulary: Vocabulary, timeout: float = TIMEOUT) -> str:
     """Check *run*, and return how that ended."""
     ends = asyncio.get_running_loop().time() + timeout
     try:
@@ -105,7 +105,7 @@ class Measured(NamedTuple):
     ends: AbstractSet[str]
 
 
-def measured(family: Sequence[str], run: FreeRun, vocabulary: Vocabulary) -> Measured:
+def measured(family: Sequence[str], run: SqlRun, vocabulary: Vocabulary) -> Measured:
     """Check the productions of *family* as *run* is checked, in a process that has no other children."""
     slow, late, ends = [], [], set()
 
@@ -129,7 +129,7 @@ def measured(family: Sequence[str], run: FreeRun, vocabulary: Vocabulary) -> Mea
 
 @pytest.mark.parametrize("family", [VALUES, SOURCES, STATEMENTS], ids=["values", "sources", "statements"])
 def test_every_production_is_read_in_bounded_time(
-    shop: FreeShop, vocabulary: Vocabulary, family: list[str]
+    shop: SqlShop, vocabulary: Vocabulary, family: list[str]
 ) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         found = process.submit(measured, family, shop.request(""), vocabulary).result()
@@ -139,7 +139,7 @@ def test_every_production_is_read_in_bounded_time(
 
 
 def test_statement_of_another_caller_is_checked_beside_a_bad_one(
-    shop: FreeShop, vocabulary: Vocabulary
+    shop: SqlShop, vocabulary: Vocabulary
 ) -> None:
     bad = f"select 1 from a {'join a ' * 40}"
 

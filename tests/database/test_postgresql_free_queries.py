@@ -5,7 +5,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.database.postgresql_free_shop import FreeShop, shop as shop, twin as twin
+from tests.database.postgresql_free_shop import SqlShop, shop as shop, twin as twin
 
 #: Queries, separated by empty lines. Their rows have a definite order, or there is only one.
 QUERIES = (Path(__file__).parent / "postgresql_free_queries.sql").read_text().strip().split("\n\n")
@@ -17,7 +17,7 @@ def test_there_are_many_queries() -> None:
 
 @pytest.mark.parametrize("query", QUERIES, ids=map(str, range(len(QUERIES))))
 def test_query_has_the_answer_of_plain_sql_over_visible_data(
-    query: str, shop: FreeShop, twin: FreeShop
+    query: str, shop: SqlShop, twin: SqlShop
 ) -> None:
     text = query.rstrip(";").strip()
     if "regexp_count" in query and twin.portal.call(_version, twin.url) < 15:

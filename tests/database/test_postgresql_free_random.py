@@ -1,4 +1,4 @@
-"""Random free SQL on PostgreSQL has the answer of plain SQL on a database with only what the role sees."""
+"""Random ad-hoc SQL on PostgreSQL has the answer of plain SQL on a database with only what the role sees."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import asyncpg
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.errors import OutOfRange, SqlRefused
-from tests.database.postgresql_free_shop import FreeShop, shop as shop, twin as twin
+from tests.database.postgresql_free_shop import SqlShop, shop as shop, twin as twin
 
 #: The columns of tables by the family of their types.
 TABLES = {
@@ -140,7 +140,7 @@ def query(draw: st.DrawFn, depth: int = 2) -> str:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(sql=query())
-def test_random_query_has_the_answer_of_plain_sql(sql: str, shop: FreeShop, twin: FreeShop) -> None:
+def test_random_query_has_the_answer_of_plain_sql(sql: str, shop: SqlShop, twin: SqlShop) -> None:
     plain = twin.portal.call(_plain, twin.url, sql)
     try:
         rows = sorted(

@@ -1,4 +1,4 @@
-"""PostgreSQL parses the text of free SQL into the statement that the guard has checked."""
+"""PostgreSQL parses the text of ad-hoc SQL into the statement that the guard has checked."""
 
 import re
 
@@ -12,7 +12,7 @@ from dbtools.backends.postgresql.run_sql.parsing import Tree, spelled
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy.roles import FunctionRules
-from tests.database.postgresql_free_shop import FreeShop, shop as shop
+from tests.database.postgresql_free_shop import SqlShop, shop as shop
 from tests.database.test_postgresql_free_attacks import ATTACKS
 from tests.database.test_postgresql_free_queries import QUERIES
 
@@ -25,7 +25,7 @@ OTHERS = (
 )
 
 
-def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
+def test_what_runs_is_read_as_what_was_checked(shop: SqlShop) -> None:
     vocabulary = shop.portal.call(_vocabulary, shop)
     scope = scope_of(shop.catalog, shop.whole, vocabulary)
     different, permitted = [], 0
@@ -45,7 +45,7 @@ def test_what_runs_is_read_as_what_was_checked(shop: FreeShop) -> None:
     assert permitted > len(QUERIES) + len(OTHERS)
 
 
-def _tree(sql: str, shop: FreeShop, vocabulary: Vocabulary) -> exp.Expr:
+def _tree(sql: str, shop: SqlShop, vocabulary: Vocabulary) -> exp.Expr:
     """Return the tree of *sql* without what the guard replaces: names of tables, CTEs, types of columns."""
     lexemes = spelled(sql)
     Casts(lexemes, shop.catalog, vocabulary).check()
@@ -76,7 +76,7 @@ def _hide(name: exp.Expr | None, vocabulary: Vocabulary) -> None:
         name.set("this", "nothing")
 
 
-async def _vocabulary(shop: FreeShop) -> Vocabulary:
+async def _vocabulary(shop: SqlShop) -> Vocabulary:
     connection = await asyncpg.connect(shop.url)
     try:
         return await read_vocabulary(connection, shop.catalog.search_path, FunctionRules())

@@ -1,4 +1,4 @@
-"""Free SQL on PostgreSQL without its guard, and during failures."""
+"""Ad-hoc SQL on PostgreSQL without its guard, and during failures."""
 
 import asyncio
 import resource
@@ -18,7 +18,7 @@ from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, T
 from dbtools.values.cells import Cut
 from tests.conftest import Clock
 from tests.database.poolers import proxy
-from tests.database.postgresql_free_shop import FreeShop, open_free_shop, read_shop, shop as shop
+from tests.database.postgresql_free_shop import SqlShop, open_free_shop, read_shop, shop as shop
 from tests.postgresql_server import PostgresqlServer, execute
 
 OTHERS = (
@@ -36,7 +36,7 @@ OTHERS = (
 ACTIVE = "select count(*) from pg_stat_activity where application_name = $1 and state = 'active'"
 
 
-def _run_unguarded(shop: FreeShop, sql: str) -> None:
+def _run_unguarded(shop: SqlShop, sql: str) -> None:
     """Run *sql*, which may read the odd table, as it is written."""
     odd = next(table for table in shop.catalog.tables if table.name == "Odd Name")
     guarded = Guarded(
@@ -58,7 +58,7 @@ def _run_unguarded(shop: FreeShop, sql: str) -> None:
 
 
 def test_timeout_while_names_are_read_is_not_blamed_on_other_statements(
-    shop: FreeShop, postgresql_server: PostgresqlServer, portal: BlockingPortal
+    shop: SqlShop, postgresql_server: PostgresqlServer, portal: BlockingPortal
 ) -> None:
     holding = portal.call(asyncpg.connect, shop.url)
     runner = PostgresqlFreeRunner(shop.url)
@@ -72,12 +72,12 @@ def test_timeout_while_names_are_read_is_not_blamed_on_other_statements(
 
 
 @pytest.mark.parametrize("sql", OTHERS)
-def test_server_names_relations_that_the_guard_overlooked(shop: FreeShop, sql: str) -> None:
+def test_server_names_relations_that_the_guard_overlooked(shop: SqlShop, sql: str) -> None:
     with pytest.raises(SqlRefused, match="more than the tables"):
         _run_unguarded(shop, sql)
 
 
-def test_plan_names_functions_that_the_guard_overlooked(shop: FreeShop) -> None:
+def test_plan_names_functions_that_the_guard_overlooked(shop: SqlShop) -> None:
     with pytest.raises(SqlRefused, match="more than the tables"):
         _run_unguarded(shop, "select * from leak_rows()")
     with pytest.raises(SqlRefused, match="scans a function"):
@@ -93,12 +93,12 @@ def test_plan_names_functions_that_the_guard_overlooked(shop: FreeShop) -> None:
         'select * from "Odd Name" for update',
     ],
 )
-def test_session_refuses_to_write(shop: FreeShop, sql: str) -> None:
+def test_session_refuses_to_write(shop: SqlShop, sql: str) -> None:
     with pytest.raises(CallError):
         _run_unguarded(shop, sql)
 
 
-def test_guarded_statement_has_one_select_only(shop: FreeShop) -> None:
+def test_guarded_statement_has_one_select_only(shop: SqlShop) -> None:
     for sql in ("commit", "set role none", "select 1; select 2", "lock table orders", "listen x"):
         with pytest.raises(CallError):
             _run_unguarded(shop, sql)
@@ -115,7 +115,7 @@ ENDLESS = (
 
 
 @pytest.mark.parametrize("sql", ENDLESS)
-def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) -> None:
+def test_endless_statement_is_stopped_in_the_database(shop: SqlShop, sql: str) -> None:
     with pytest.raises((TimedOut, CallError)):
         shop.run(sql, timeout=0.5, application="endless")
 
@@ -128,7 +128,7 @@ def test_endless_statement_is_stopped_in_the_database(shop: FreeShop, sql: str) 
     [pytest.param(0, 1, Busy, id="slow"), pytest.param(SLOW_FOR, 3, TimedOut, id="no longer slow")],
 )
 def test_callers_of_slow_statements_share_one_turn(
-    shop: FreeShop, clock: Clock, seconds: float, running: int, others: type[CallError]
+    shop: SqlShop, clock: Clock, seconds: float, running: int, others: type[CallError]
 ) -> None:
     async def slow(running: int) -> Counter[type[object]]:
         """Let three callers run a statement, until their time is over when so many are *running*."""
@@ -156,7 +156,7 @@ def test_callers_of_slow_statements_share_one_turn(
 STUCK = "select strpos(repeat('a', 200000), 'b' || repeat('a', 100000))"
 
 
-def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop) -> None:
+def test_statements_that_the_server_cannot_stop_keep_their_place(shop: SqlShop) -> None:
     async def stuck() -> tuple[int, int]:
         run = shop.request(STUCK, timeout=2.0, caller="stuck", application="stuck")
         connection = await asyncpg.connect(shop.url)
@@ -175,7 +175,7 @@ def test_statements_that_the_server_cannot_stop_keep_their_place(shop: FreeShop)
     assert shop.rows("select 1", caller="stuck") == [(1,)]
 
 
-def test_slow_statements_of_one_caller_leave_room_for_others(shop: FreeShop) -> None:
+def test_slow_statements_of_one_caller_leave_room_for_others(shop: SqlShop) -> None:
     async def beside() -> Any:
         slow = [shop.runner.run(shop.request(ENDLESS[0], timeout=60.0, caller="slow")) for _ in range(8)]
         tasks = [asyncio.ensure_future(each) for each in slow]
@@ -192,7 +192,7 @@ def test_slow_statements_of_one_caller_leave_room_for_others(shop: FreeShop) -> 
     assert shop.portal.call(beside) == (((2,),), False)
 
 
-def test_cancelled_statement_is_stopped_in_the_database(shop: FreeShop) -> None:
+def test_cancelled_statement_is_stopped_in_the_database(shop: SqlShop) -> None:
     async def cancelled() -> None:
         run = shop.request(ENDLESS[0], application="cancelled")
         task = asyncio.ensure_future(shop.runner.run(run))
@@ -207,7 +207,7 @@ def test_cancelled_statement_is_stopped_in_the_database(shop: FreeShop) -> None:
     shop.portal.call(cancelled)
 
 
-def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
+def test_large_results_are_cut_while_they_are_read(shop: SqlShop) -> None:
     shop.rows("select 1")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     cells = shop.rows("select repeat('x', 100000000), array_agg(g) from generate_series(1, 300000) as g")
@@ -226,7 +226,7 @@ def test_large_results_are_cut_while_they_are_read(shop: FreeShop) -> None:
     assert grown < 50 * 1024
 
 
-def test_statement_takes_seven_round_trips(shop: FreeShop) -> None:
+def test_statement_takes_seven_round_trips(shop: SqlShop) -> None:
     async def counted() -> int:
         await shop.runner.run(shop.request("select c.name, o.id from customers c, orders o"))
         transport, sent = shop.runner.pool.warmest.transport, 0
@@ -249,12 +249,12 @@ def test_statement_takes_seven_round_trips(shop: FreeShop) -> None:
 
 
 @pytest.mark.parametrize("claim", [None, ["north", "south"]])
-def test_claim_that_is_missing_or_a_list_denies_the_call(shop: FreeShop, claim: object) -> None:
+def test_claim_that_is_missing_or_a_list_denies_the_call(shop: SqlShop, claim: object) -> None:
     with pytest.raises(Denied):
         shop.run("select name from customers", claims={"region": claim})
 
 
-def test_rows_beyond_the_limit_are_more(shop: FreeShop) -> None:
+def test_rows_beyond_the_limit_are_more(shop: SqlShop) -> None:
     exact = shop.run("select id from orders order by id", limit=40)
     fewer = shop.run("select id from orders order by id", limit=39)
 
@@ -262,7 +262,7 @@ def test_rows_beyond_the_limit_are_more(shop: FreeShop) -> None:
     assert (len(fewer.rows), fewer.more) == (39, True)
 
 
-def test_lost_connections_are_replaced(shop: FreeShop) -> None:
+def test_lost_connections_are_replaced(shop: SqlShop) -> None:
     shop.rows("select 1", application="lost")
     ended = (
         "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
@@ -274,7 +274,7 @@ def test_lost_connections_are_replaced(shop: FreeShop) -> None:
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: FreeShop, refuses: bool) -> None:
+def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: SqlShop, refuses: bool) -> None:
     async def through() -> list[Any]:
         async with proxy(shop.url, refuses=refuses) as url:
             runner = PostgresqlFreeRunner(url)

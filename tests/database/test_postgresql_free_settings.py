@@ -10,7 +10,7 @@ from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.policy.roles import Grant, Role, Rule, restrict
 from dbtools.schema.catalog import RowFilter
 from dbtools.schema.sql import scan
-from tests.database.postgresql_free_shop import FreeShop, shop
+from tests.database.postgresql_free_shop import SqlShop, shop
 
 __all__ = ["shop"]
 
@@ -34,7 +34,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("expression", TEXTS)
-def test_text_of_a_value_is_what_the_server_writes_by_default(shop: FreeShop, expression: str) -> None:
+def test_text_of_a_value_is_what_the_server_writes_by_default(shop: SqlShop, expression: str) -> None:
     async def default() -> Any:
         # The session of dbtools is in UTC.
         connection = await asyncpg.connect(shop.url, server_settings={"timezone": "UTC"})
@@ -46,7 +46,7 @@ def test_text_of_a_value_is_what_the_server_writes_by_default(shop: FreeShop, ex
     assert shop.rows(f"select {expression}") == [(shop.portal.call(default),)]
 
 
-def test_cells_of_intervals_are_in_iso_8601(shop: FreeShop) -> None:
+def test_cells_of_intervals_are_in_iso_8601(shop: SqlShop) -> None:
     chance = random.Random(43)
     parts = [
         tuple(chance.choice((0, 0, 1, -1, chance.randint(-most, most))) for most in (40, 70, 400_000_000_000))
@@ -65,14 +65,14 @@ def test_cells_of_intervals_are_in_iso_8601(shop: FreeShop) -> None:
     assert list(shop.rows(f"select {columns}")[0]) == shop.portal.call(written)
 
 
-def test_infinite_interval_is_a_cell(shop: FreeShop) -> None:
+def test_infinite_interval_is_a_cell(shop: SqlShop) -> None:
     answer = shop.answer("select interval 'infinity', interval '-infinity'")
 
     # PostgreSQL has them from version 17 on.
     assert answer[0] == "sql_refused" or answer[1] == (("infinity", "-infinity"),)
 
 
-def test_row_filter_means_the_same_as_in_other_tools(shop: FreeShop) -> None:
+def test_row_filter_means_the_same_as_in_other_tools(shop: SqlShop) -> None:
     condition = scan("(placed - timestamptz '2024-01-01 08:00Z')::text = 'P1DT7H'", lexis)
     rule = Rule(pattern="orders", grant=Grant(filter=RowFilter(condition=condition, total=False)))
     catalog = restrict(shop.whole, Role(rules=(rule,)))
@@ -80,6 +80,6 @@ def test_row_filter_means_the_same_as_in_other_tools(shop: FreeShop) -> None:
     assert shop.rows("select id from orders", catalog=catalog) == [(1,)]
 
 
-def test_ambiguous_date_is_refused(shop: FreeShop) -> None:
+def test_ambiguous_date_is_refused(shop: SqlShop) -> None:
     assert shop.answer("select '03/04/2024'::date")[0] == "sql_refused"
     assert shop.rows("select '2024-03-04'::date") == [("2024-03-04",)]

@@ -12,7 +12,7 @@ import pytest
 from dbtools.backends.postgresql.schema.introspection import NAMES_PER_SENTENCE
 from dbtools.schema.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.settings import Settings, load
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
@@ -251,7 +251,7 @@ def test_strict_server_takes_a_login_that_only_reads(
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-async def _view(settings: Settings) -> View:
+async def _view(settings: Settings) -> RoleSnapshot:
     toolbox, database = open_toolbox(settings)
     try:
         return await toolbox.view("a")

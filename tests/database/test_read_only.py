@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.runs import Run, RunContext
 from dbtools.errors import CallError
 from dbtools.schema.catalog import Table
@@ -112,7 +112,7 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     return False
 
 
-def _plan(sql: str, **constants: int) -> Plan:
+def _plan(sql: str, **constants: int) -> Compiled:
     """Return *sql* as the plan of a statement, with *constants* for its parameters."""
     return plan_of(Select(table=Table(name="t", columns=()), outputs=()), sql, **constants)
 

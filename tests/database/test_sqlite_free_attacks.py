@@ -1,4 +1,4 @@
-"""Free SQL on SQLite neither reads nor detects anything that is hidden."""
+"""Ad-hoc SQL on SQLite neither reads nor detects anything that is hidden."""
 
 import re
 import sqlite3

@@ -1,4 +1,4 @@
-"""Free SQL on files that change, are replaced, locked or encoded differently; and under many roles."""
+"""Ad-hoc SQL on files that change, are replaced, locked or encoded differently; and under many roles."""
 
 import os
 import shutil

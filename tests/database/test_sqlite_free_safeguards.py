@@ -1,4 +1,4 @@
-"""Each of the two safeguards of free SQL stops attacks by itself, with the other one disabled."""
+"""Each of the two safeguards of ad-hoc SQL stops attacks by itself, with the other one disabled."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator

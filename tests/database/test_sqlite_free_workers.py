@@ -1,4 +1,4 @@
-"""Worker processes of free SQL: limited, killed at deadlines, replaced, and separate from each other."""
+"""Worker processes of ad-hoc SQL: limited, killed at deadlines, replaced, and separate from each other."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends import answering, processes
 from dbtools.backends.processes import LOST, Worker, WorkerPool
-from dbtools.backends.runs import FreeRun, RunContext
+from dbtools.backends.runs import RunContext, SqlRun
 from dbtools.backends.sqlite.run_sql import runner as free
 from dbtools.backends.sqlite.schema.syntax import names_in
 from dbtools.policy.roles import Caller
@@ -335,7 +335,7 @@ async def test_long_statement_is_not_read_on_the_event_loop(path: Path, ending: 
     async with serving(path) as shop:
         await shop.ask("select 1")
         view = await shop.toolbox.view("default")
-        run = FreeRun(
+        run = SqlRun(
             sql=sql,
             catalog=view.whole,
             whole=view.whole,

@@ -13,7 +13,7 @@ from dbtools.answers.results import ResultSet
 from dbtools.policy.roles import Caller, Role
 from dbtools.schema.catalog import Catalog
 from dbtools.service.serving import open_toolbox
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.statements.select import Statement
 from tests.oracle.exchanges import Side
@@ -35,7 +35,9 @@ class Waits(Steady):
         self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.fate = ""  #: of the statement
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Return a row, or notice that the call was cancelled."""
         self.fate = "cancelled"
         self.began.set()

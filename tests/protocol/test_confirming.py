@@ -23,7 +23,7 @@ from dbtools.server.mcp.versions import V2025_11_25
 from dbtools.server.messages import Json
 from dbtools.server.running import Reporter, open_server
 from dbtools.service.serving import open_toolbox
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.transactions import Confirmation
 from tests.oracle.validation import ValidatingTransport
 from tests.protocol.changing import Changing
@@ -335,12 +335,12 @@ async def test_role_is_looked_up_again_after_the_question() -> None:
     """It may have lost the grant while a person read the question."""
     views: list[object] = []
     asked: list[str] = []
-    view = create_autospec(View, instance=True)
+    view = create_autospec(RoleSnapshot, instance=True)
     entry = AuditEntry(
         time=datetime.now(UTC), identity=None, role="", tool=TOOL, arguments={}, protocol="", client=""
     )
 
-    async def call(seen: View | None, confirmation: Confirmation) -> Answer:
+    async def call(seen: RoleSnapshot | None, confirmation: Confirmation) -> Answer:
         views.append(seen)
         if not confirmation.token:
             return Answer(json="{}", pending=Pending(token="token", question=QUESTION))
@@ -370,7 +370,7 @@ async def test_log_has_who_confirmed_what_may_have_changed(
     calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     entry = calls.entry(Caller(), TOOL, ARGUMENTS)
 
-    async def call(seen: View | None, confirmation: Confirmation) -> Answer:
+    async def call(seen: RoleSnapshot | None, confirmation: Confirmation) -> Answer:
         if confirmation.token:
             raise error
         return await toolbox.call(Caller(), TOOL, ARGUMENTS, seen, confirmation)

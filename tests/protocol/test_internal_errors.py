@@ -11,7 +11,7 @@ from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy.roles import Caller, Role
 from dbtools.schema.catalog import Catalog, Column, Key, Table
 from dbtools.service.execution import Execution
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.statements.select import Statement
 from dbtools.values.types import ColumnType, Family
@@ -45,7 +45,9 @@ class Raises(Steady):
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Raise the error."""
         raise self._error
 
@@ -53,7 +55,9 @@ class Raises(Steady):
 class AnswersNonsense(Steady):
     """Answers every statement with what no tool can render."""
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Return a row that is none."""
         row = cast("tuple[object, ...]", None)
         return ResultSet(outputs=statement.shape.outputs, rows=(row,))

@@ -5,7 +5,7 @@ from typing import Any
 
 from dbtools.answers.results import Answer
 from dbtools.answers.styles import Listing, Text
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import Resolved
 from dbtools.expressions.parser import Expressions
@@ -158,9 +158,9 @@ def resolving(
     return resolve
 
 
-def plan_of(shape: Shape, sql: str = "", **constants: int) -> Plan:
+def plan_of(shape: Shape, sql: str = "", **constants: int) -> Compiled:
     """Return *sql* as the plan of *shape*, with *constants* for its parameters."""
-    return Plan(
+    return Compiled(
         shape=shape,
         sql=sql,
         parameters=tuple(constants),

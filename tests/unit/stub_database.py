@@ -10,7 +10,7 @@ from dbtools.backends.runs import JournalEntry
 from dbtools.policy.roles import Caller, Limits, Role
 from dbtools.schema.catalog import Catalog
 from dbtools.service.execution import Agrees, Execution
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.statements.write import Transaction
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
@@ -44,7 +44,7 @@ class Unchanging(Execution):
     async def change(
         self,
         transaction: Transaction,
-        view: View,
+        view: RoleSnapshot,
         caller: Caller,
         entry: JournalEntry | None = None,
         agrees: Agrees | None = None,

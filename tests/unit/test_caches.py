@@ -16,11 +16,11 @@ from dbtools.backends.caches import (
     PLANS,
     RESULTS,
     BoundedCache,
-    PlanCache,
+    CompiledCache,
     bounded_cache,
     terms_in,
 )
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.sqlite.connection.files import location_of, open_file
 from dbtools.backends.sqlite.connection.statements import LONG, MOST_PREPARED, STATEMENTS
 from dbtools.schema.catalog import Column, Table
@@ -139,7 +139,7 @@ BYTES = ColumnType(family=Family.BYTES, name="bytea", large=True)
 NUMBER = ColumnType(family=Family.INTEGER, name="integer")
 
 
-def _plan(*outputs: tuple[ColumnType, int | None]) -> Plan:
+def _plan(*outputs: tuple[ColumnType, int | None]) -> Compiled:
     """Return a plan whose outputs have types and are cut."""
     columns = [Column(name=f"c{at}", type=type) for at, (type, _) in enumerate(outputs)]
     read = [Output(term=column, cut=cut) for column, (_, cut) in zip(columns, outputs, strict=True)]
@@ -175,7 +175,7 @@ class Compiler:
     def __init__(self, length: int = 1) -> None:
         self.sql, self.compiled, self.threads = "x" * length, list[Shape](), list[threading.Thread]()
 
-    def compile(self, shape: Select) -> Plan:
+    def compile(self, shape: Select) -> Compiled:
         self.compiled.append(shape)
         self.threads.append(threading.current_thread())
         return plan_of(shape, self.sql)
@@ -183,7 +183,7 @@ class Compiler:
 
 async def test_only_large_shapes_are_compiled_in_a_thread() -> None:
     compiler = Compiler()
-    cache: PlanCache[Select, Plan] = PlanCache(compiler.compile)
+    cache: CompiledCache[Select, Compiled] = CompiledCache(compiler.compile)
     small, large = _shape(1, LARGE_SHAPE), _shape(2, LARGE_SHAPE + 1)
 
     plans = [await cache.plan(each) for each in (small, large, small, large)]
@@ -196,7 +196,7 @@ async def test_only_large_shapes_are_compiled_in_a_thread() -> None:
 
 async def test_plans_are_kept_by_the_length_of_their_sql() -> None:
     compiler = Compiler(length=30)
-    cache: PlanCache[Select, Plan] = PlanCache(compiler.compile, most=100)
+    cache: CompiledCache[Select, Compiled] = CompiledCache(compiler.compile, most=100)
     for number in (1, 2, 3, 1, 4, 1):
         await cache.plan(_shape(number))
 
@@ -209,7 +209,7 @@ async def test_plans_are_kept_by_the_length_of_their_sql() -> None:
 
 async def test_plan_that_is_too_long_to_be_kept_is_used_once() -> None:
     compiler = Compiler(length=101)
-    cache: PlanCache[Select, Plan] = PlanCache(compiler.compile, most=100)
+    cache: CompiledCache[Select, Compiled] = CompiledCache(compiler.compile, most=100)
 
     plan = await cache.plan(_shape(1))
 
@@ -219,7 +219,7 @@ async def test_plan_that_is_too_long_to_be_kept_is_used_once() -> None:
 
 async def test_no_more_than_so_many_plans_are_kept() -> None:
     compiler = Compiler()
-    cache: PlanCache[Select, Plan] = PlanCache(compiler.compile)
+    cache: CompiledCache[Select, Compiled] = CompiledCache(compiler.compile)
     for number in range(PLANS + 10):
         await cache.plan(_shape(number))
 

@@ -9,7 +9,7 @@ import pytest
 from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.policy.roles import Caller
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import EXPLANATION_TIMEOUT, Toolbox
 from dbtools.statements.select import Statement
 from tests.unit.shop import resolving
@@ -23,7 +23,9 @@ class Scripted(Unchanging):
     results: list[Sequence[tuple[object, ...]] | errors.CallError]
     timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         result = self.results[len(self.timeouts)]
         self.timeouts.append(timeout)
         if isinstance(result, errors.CallError):
@@ -83,7 +85,7 @@ async def test_inquiries_share_a_moment() -> None:
 async def test_bug_in_an_explanation_is_not_swallowed() -> None:
     class Broken(Scripted):
         async def execute(
-            self, statement: Statement, view: View, caller: Caller, timeout: float
+            self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
         ) -> ResultSet:
             if self.timeouts:
                 raise ZeroDivisionError

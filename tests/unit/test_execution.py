@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from dbtools.answers.results import ResultSet
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.port import Backend
 from dbtools.backends.runs import Run
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, TimedOut, Unreadable
@@ -14,13 +14,13 @@ from dbtools.policy.roles import Caller, Limits, Role
 from dbtools.schema.catalog import Catalog
 from dbtools.schema.sql import Parameter
 from dbtools.service.execution import Execution
-from dbtools.service.snapshot import View, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, take_snapshot
 from dbtools.statements.select import Output, QueryShape, Select, Shape, Statement, argument
 from dbtools.values.types import Family
 from tests.unit.shop import PRODUCT, TYPES, plan_of, resolved
 
 
-def _view(role: Role) -> View:
+def _view(role: Role) -> RoleSnapshot:
     return take_snapshot(resolved(Catalog(tables=(PRODUCT,)), (role,))).views[role.name]
 
 
@@ -34,7 +34,7 @@ class Failing:
     async def runner(self) -> "Failing":
         return self
 
-    def compile(self, shape: Shape) -> Plan:
+    def compile(self, shape: Shape) -> Compiled:
         """Return the plan of *shape*, whose SQL does not matter."""
         return plan_of(shape)
 

@@ -104,7 +104,7 @@ QUERY = permitted_query(f"n: integer  how{SOME}many", header=f"-- title: t{SOME}
 
 def _toolset(text: Text = Text.JSON) -> tuple[ToolContext, Toolset]:
     catalog = Catalog(tables=(PARENT, CHILD))
-    context = ToolContext(catalog=catalog, queries=(QUERY,), text=text, dialect="SQL")
+    context = ToolContext(catalog=catalog, queries=(QUERY,), text=text, server="SQL")
     return context, define(context)
 
 

@@ -37,7 +37,7 @@ TOOLS = define(
             **{PRODUCT.name: Grant(writes=EVERYTHING), ORDER_LINE.name: Grant()},
         ),
         queries=(permitted_query("a: text", "b: date?", "c: integer[]?"),),
-        dialect="SQLite 3.45",
+        server="SQLite 3.45",
     )
 )
 #: One tool of each kind for a table, and every other one.

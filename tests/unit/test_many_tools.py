@@ -7,7 +7,7 @@ import pytest
 from dbtools.answers.styles import Listing, Surface
 from dbtools.policy.roles import Role
 from dbtools.schema.catalog import Catalog
-from dbtools.service.snapshot import View, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, take_snapshot
 from dbtools.tools import MOST_TOOLS
 from dbtools.values.types import Family
 from tests.unit.shop import column, resolved, table
@@ -18,7 +18,7 @@ MANY = Catalog(
 )
 
 
-def _seen(listing: Listing) -> tuple[View, Sequence[str]]:
+def _seen(listing: Listing) -> tuple[RoleSnapshot, Sequence[str]]:
     """Return what a role sees with *listing*, and what the operator learns of its tools."""
     view = take_snapshot(resolved(MANY, (Role(),), listing)).views["default"]
     return view, [*view.replaced(listing)]

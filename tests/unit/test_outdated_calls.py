@@ -9,7 +9,7 @@ from dbtools import errors
 from dbtools.answers.results import Answer, ResultSet
 from dbtools.policy.roles import Caller, Limits, Role
 from dbtools.schema.catalog import Catalog
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.statements.select import Statement
 from tests.unit.shop import SALE, resolving
@@ -38,7 +38,9 @@ class Changed(Unchanging):
             await self.go_on.wait()
         return found
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         """Answer with a row, on whatever is not as of the first reading."""
         if view.stamp == FIRST.stamp:
             raise errors.SchemaChanged

@@ -38,7 +38,7 @@ def _writable(of: Table, grant: WriteGrant = EVERYTHING) -> Table:
 
 def _toolset(*tables: Table, queries: Sequence[Permitted] = ()) -> Toolset:
     catalog = Catalog(tables=tuple(tables))
-    return define(ToolContext(catalog=catalog, queries=tuple(queries), dialect="SQLite 3.45"))
+    return define(ToolContext(catalog=catalog, queries=tuple(queries), server="SQLite 3.45"))
 
 
 def _broken(toolset: Toolset) -> dict[str, object]:

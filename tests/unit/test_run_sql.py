@@ -12,20 +12,20 @@ import pytest
 from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.backends.port import Backend
-from dbtools.backends.run_sql import LONG, FreeOffer, check, unknown_column
+from dbtools.backends.run_sql import LONG, SqlOffer, check, unknown_column
 from dbtools.backends.sqlite.run_sql.lens import literal
 from dbtools.backends.sqlite.schema.syntax import lexis
-from dbtools.configured.privileges import offered_dialect
+from dbtools.configured.privileges import offered_server
 from dbtools.configured.roles import roles_of
 from dbtools.findings import Source
 from dbtools.policy.roles import NO_RULES, Caller, FunctionRules, Limits, Role
 from dbtools.records.entries import AuditEntry
 from dbtools.schema.catalog import Catalog, Column, Table
-from dbtools.service.execution import free_run
+from dbtools.service.execution import sql_run
 from dbtools.service.snapshot import take_snapshot
 from dbtools.settings import Settings
 from dbtools.settings.sections import FunctionsSection, RoleSection, ToolsSection
-from dbtools.statements.select import FreeStatement, Output
+from dbtools.statements.select import Output, SqlStatement
 from dbtools.tools import define, unknown_tool
 from dbtools.tools.calls import SqlCall
 from dbtools.tools.definition import ToolContext, tokens_in
@@ -39,7 +39,7 @@ CATALOG = Catalog(tables=(Table(name="orders", columns=(Column(name="id", type=I
 
 
 def context(dialect: str) -> ToolContext:
-    return ToolContext(catalog=CATALOG, limits=Limits(), dialect=dialect)
+    return ToolContext(catalog=CATALOG, limits=Limits(), server=dialect)
 
 
 def test_tool_exists_only_with_a_dialect_which_its_short_description_names() -> None:
@@ -155,11 +155,11 @@ def test_columns_of_one_name_are_numbered(names: list[str], unique: list[str]) -
 
 
 class Offering(Backend):
-    def __init__(self, offer: FreeOffer) -> None:
+    def __init__(self, offer: SqlOffer) -> None:
         self._offer = offer
         self.asked = 0
 
-    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> SqlOffer:
         self.functions = functions
         self.asked += 1
         return self._offer
@@ -168,7 +168,7 @@ class Offering(Backend):
     introspect = describe = stamp = load_runner = None  # type: ignore[assignment]
 
 
-GOOD, BAD = FreeOffer(dialect="SQL 1"), FreeOffer(dialect="SQL 1", obstacle="the login may write.")
+GOOD, BAD = SqlOffer(server="SQL 1"), SqlOffer(server="SQL 1", obstacle="the login may write.")
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ GOOD, BAD = FreeOffer(dialect="SQL 1"), FreeOffer(dialect="SQL 1", obstacle="the
     ],
 )
 async def test_offer_depends_on_the_login(
-    settings: Settings, offer: FreeOffer, dialect: str, found: list[str]
+    settings: Settings, offer: SqlOffer, dialect: str, found: list[str]
 ) -> None:
     role = Role(name="r", sql=True, source=Source())
-    shown_dialect, findings = await offered_dialect(settings, role, CATALOG, CATALOG, Offering(offer), {})
+    shown_dialect, findings = await offered_server(settings, role, CATALOG, CATALOG, Offering(offer), {})
 
     assert shown_dialect == dialect
     assert [each.level for each in findings] == found
@@ -201,29 +201,29 @@ async def test_functions_that_the_operator_names_reach_the_database() -> None:
     (role,) = (each for each in roles_of(settings, lexis) if each.name == "r")
     (everything,) = roles_of(Settings(functions=FunctionsSection(include=("f",), exclude=("g",))), lexis)
     backend = Offering(GOOD)
-    await offered_dialect(settings, role, CATALOG, CATALOG, backend, {})
-    statement = FreeStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
+    await offered_server(settings, role, CATALOG, CATALOG, backend, {})
+    statement = SqlStatement(sql="select 1", limit=1, longest=1, most_bytes=1)
     (view,) = take_snapshot(resolved(CATALOG, (role,))).views.values()
 
     assert role.functions == FunctionRules(include=("rank", "public.search_*"), exclude=("md5",))
     assert everything.functions == FunctionRules(include=("f",), exclude=("g",))
     assert backend.functions == role.functions
-    assert free_run(statement, view, Caller(role="r")).functions == role.functions
+    assert sql_run(statement, view, Caller(role="r")).functions == role.functions
 
 
 async def test_roles_with_the_same_functions_share_an_offer() -> None:
     backend, granted = Offering(GOOD), RoleSection(sql=True)
     settings = Settings(roles={"a": granted, "b": granted, "c": RoleSection(sql=True, functions=("f",))})
-    offers: dict[Hashable, FreeOffer] = {}
+    offers: dict[Hashable, SqlOffer] = {}
     for role in roles_of(settings, lexis):
-        assert (await offered_dialect(settings, role, CATALOG, CATALOG, backend, offers))[0] == "SQL 1"
+        assert (await offered_server(settings, role, CATALOG, CATALOG, backend, offers))[0] == "SQL 1"
 
     assert len(offers) == backend.asked == 2
 
 
 async def test_role_without_a_grant_or_a_table_is_offered_nothing() -> None:
     for role, seen in ((Role(), CATALOG), (Role(sql=True), Catalog())):
-        assert await offered_dialect(Settings(), role, seen, CATALOG, Offering(GOOD), {}) == ("", ())
+        assert await offered_server(Settings(), role, seen, CATALOG, Offering(GOOD), {}) == ("", ())
 
 
 def entry(**arguments: object) -> AuditEntry:

@@ -13,7 +13,7 @@ from dbtools.errors import CallError
 from dbtools.policy.roles import Role
 from dbtools.schema.catalog import Catalog, ForeignKey, Table, TableKind
 from dbtools.service.serving import open_toolbox
-from dbtools.service.snapshot import View, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, take_snapshot
 from dbtools.settings import settings_of
 from dbtools.tools import choose, define, listed, unknown_tool
 from dbtools.tools.definition import Tool, ToolContext, ToolDefinition, ToolGroup, tokens_of, tool_content
@@ -43,12 +43,12 @@ SCHEMAS, TABLES = 27, 1_500
 
 def _view(
     catalog: Catalog, surface: Surface = Surface.AUTO, *, budget: int = 10_000, pin: Sequence[str] = ()
-) -> View:
+) -> RoleSnapshot:
     listing = Listing(surface=surface, budget=budget, pin=tuple(pin))
     return take_snapshot(resolved(catalog, (Role(),), listing)).views["default"]
 
 
-def _listed(view: View) -> list[str]:
+def _listed(view: RoleSnapshot) -> list[str]:
     return [definition.name for definition in view.definitions]
 
 
@@ -59,7 +59,7 @@ def test_hints_name_only_tools_that_are_listed() -> None:
     assert refusal.endswith("Did you mean list_product?")
 
 
-def _tokens(view: View) -> int:
+def _tokens(view: RoleSnapshot) -> int:
     return sum(tokens_of(tool_content(definition)) for definition in view.definitions)
 
 

@@ -14,7 +14,7 @@ from dbtools.answers.styles import Listing, Surface
 from dbtools.policy.roles import Caller
 from dbtools.schema.catalog import Catalog
 from dbtools.schema.uris import CELL_TEMPLATE
-from dbtools.service.snapshot import View, take_snapshot
+from dbtools.service.snapshot import RoleSnapshot, take_snapshot
 from dbtools.service.toolbox import COMPLETION, Toolbox
 from dbtools.statements.select import Statement
 from dbtools.tools.definition import ToolGroup
@@ -35,7 +35,9 @@ class Executed(Unchanging):
     asked: list[Statement] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         self.asked.append(statement)
         self.timeouts.append(timeout)
         if self.error:
@@ -254,7 +256,7 @@ async def test_others_are_answered_while_a_large_result_is_rendered(
 
     class Large(Executed):
         async def execute(
-            self, statement: Statement, view: View, caller: Caller, timeout: float
+            self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
         ) -> ResultSet:
             outputs = statement.shape.outputs
             return ResultSet(outputs=outputs, rows=rows_after(tuple(Cell() for _ in outputs)))

@@ -17,7 +17,7 @@ from dbtools.findings import Finding
 from dbtools.policy.roles import Caller, Role
 from dbtools.schema.catalog import Catalog
 from dbtools.service.serving import Observed, Watch
-from dbtools.service.snapshot import DATABASE, Snapshot, View
+from dbtools.service.snapshot import DATABASE, RoleSnapshot, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.statements.select import Statement
 from tests.unit.shop import SALE, resolving
@@ -36,7 +36,9 @@ class UnforeseenError(Exception):
 class Executed(Unchanging):
     """Stands in for the execution, which no test here needs."""
 
-    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+    async def execute(
+        self, statement: Statement, view: RoleSnapshot, caller: Caller, timeout: float
+    ) -> ResultSet:
         return ResultSet(outputs=(), rows=())
 
     async def is_current(self, stamp: str) -> bool:

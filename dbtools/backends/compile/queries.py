@@ -1,4 +1,4 @@
-"""Compile permitted queries: a QueryShape in, its Plan out.
+"""Compile permitted queries: a QueryShape in, a Compiled out.
 
 A query that reads is a derived table, so that its rows and cells can be cut. So is a query that writes, where
 the database permits that in a WITH.
@@ -14,7 +14,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from dbtools.backends.compile.selects import LIMIT, cells_of, plan_of
 from dbtools.backends.compile.sources import Element, Grammar, column_of, compile_pieces
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.backends.query_syntax import (
     AFTER_CHANGE,
     CHANGE,
@@ -54,7 +54,7 @@ def _compile_whole(element: Any, compiler: Any, **options: Any) -> str:
     return compile_pieces(element, compiler, **options).removeprefix("(").removesuffix("\n)")
 
 
-def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan:
+def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Compiled:
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
@@ -67,7 +67,7 @@ def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Plan
 
 def compile_changing_query(
     shape: QueryShape, grammar: Grammar, forms: ListForms, lexis: Lexis | None = None
-) -> WritePlan:
+) -> CompiledWrite:
     """Return the SQL of *shape*, which changes rows; in a WITH if a *lexis* to find its place is given."""
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
@@ -80,7 +80,7 @@ def compile_changing_query(
         if not shape.outputs:
             end = (NUMBERED, AFTER_CHANGE, sa.select(sa.func.count()).select_from(rows))
     change = _plan(shape, ChangingQuery([*_elements(pieces, shape, grammar), *end]), grammar)
-    return WritePlan(shape=shape, before=None, change=change, after=None, checked=None)
+    return CompiledWrite(shape=shape, before=None, change=change, after=None, checked=None)
 
 
 def _arrays(shape: QueryShape) -> Collection[str]:
@@ -92,7 +92,7 @@ def _claims(shape: QueryShape) -> Mapping[str, str]:
     return {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
 
 
-def _plan(shape: QueryShape, statement: object, grammar: Grammar) -> Plan:
+def _plan(shape: QueryShape, statement: object, grammar: Grammar) -> Compiled:
     arrays = _arrays(shape)
     types = {
         # Its own SQL says how a query compares moments, so they are bound as they are written.

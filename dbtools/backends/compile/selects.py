@@ -1,4 +1,4 @@
-"""Compile shapes with SQLAlchemy Core, for every database. A shape and a Grammar in, a Plan out.
+"""Compile shapes with SQLAlchemy Core, for every database. A shape and a Grammar in, a Compiled out.
 
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
@@ -21,7 +21,7 @@ from dbtools.backends.compile.sources import (
     source,
     unspaced,
 )
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.errors import BadArgument
 from dbtools.expressions.terms import (
     Bucketed,
@@ -227,7 +227,7 @@ class Terms:
         return self._joined[path]
 
 
-def compile_select(shape: Select, grammar: Grammar) -> Plan:
+def compile_select(shape: Select, grammar: Grammar) -> Compiled:
     """Return the SQL of *shape* in *grammar*."""
     claims: dict[str, str] = {}
     found = select_of(shape, grammar, claims).limit(LIMIT)
@@ -311,12 +311,12 @@ def plan_of(
     types: Mapping[str, ColumnType],
     lists: frozenset[str],
     claims: Mapping[str, str],
-) -> Plan:
+) -> Compiled:
     """Return *statement*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
     compiled = statement.compile(dialect=grammar.dialect)
     # Values that SQLAlchemy binds, such as the OFFSET 0 that one database needs after LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
-    return Plan(
+    return Compiled(
         shape=shape,
         sql=str(compiled),
         parameters=tuple(compiled.places),

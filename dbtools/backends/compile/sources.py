@@ -305,7 +305,7 @@ def column_of(table: sa.FromClause, name: str) -> Element:
 
 
 def unspaced(column: Element) -> Element:
-    """Return the text of *column*, which is JSON, without the white space that `Plan.bound` leaves out too.
+    """Return the text of *column*, which is JSON, without the white space that `Compiled.bound` omits too.
 
     Databases differ in the spaces that they keep or add.
     """

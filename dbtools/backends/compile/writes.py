@@ -24,7 +24,7 @@ from dbtools.backends.compile.selects import (
     select_of,
 )
 from dbtools.backends.compile.sources import Element, Grammar, Truth, Written, column_of, filtering
-from dbtools.backends.compiled import Plan, WritePlan, pin, place
+from dbtools.backends.compiled import Compiled, CompiledWrite, pin, place
 from dbtools.schema.catalog import Column, RowFilter, identifying
 from dbtools.statements.select import Condition, Output, Select
 from dbtools.statements.write import Write, WriteKind
@@ -32,13 +32,13 @@ from dbtools.values.cells import BLANK
 from dbtools.values.types import ColumnType, Family, Operator
 
 
-def compile_write(shape: Write, grammar: Grammar) -> WritePlan:
+def compile_write(shape: Write, grammar: Grammar) -> CompiledWrite:
     """Return the SQL of *shape* in *grammar*."""
     statements = _Statements(shape, grammar)
     return statements.of_row() if shape.chosen is None else statements.of_chosen(shape.chosen)
 
 
-def attempt_of(shape: Write, grammar: Grammar) -> Plan:
+def attempt_of(shape: Write, grammar: Grammar) -> Compiled:
     """Return the statement that inserts the row of an upsert, unless a row has the key."""
     return _Statements(shape, grammar).attempt()
 
@@ -54,12 +54,12 @@ class _Statements:
         columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
         self._target = sa.table(quoted_name(table.name, quote=True), *columns, schema=schema)
 
-    def of_row(self) -> WritePlan:
+    def of_row(self) -> CompiledWrite:
         """Return the statements that change one row."""
         shape, filters = self._shape, _filters(self._shape)
         own = Select(table=shape.table, outputs=shape.outputs, conditions=shape.conditions[: shape.key_count])
         instead = shape.instead and replace(shape.instead, conditions=self._identified)
-        return WritePlan(
+        return CompiledWrite(
             shape=shape,
             before=None if shape.kind is WriteKind.INSERT else compile_select(own, self._grammar),
             change=self._change(shape),
@@ -70,17 +70,17 @@ class _Statements:
             instead=None if instead is None else self._change(instead),
         )
 
-    def of_chosen(self, chosen: Select) -> WritePlan:
+    def of_chosen(self, chosen: Select) -> CompiledWrite:
         """Return the statements that change the rows that *chosen* reads: outputs, then keys."""
         shape, key = self._shape, identifying(self._shape.table.key_columns)
         version = () if self._grammar.version is None else (self._grammar.version,)
         if shape.kind is not WriteKind.DELETE:
-            after: Plan | None = self._row(shape.outputs, *_filters(shape))
+            after: Compiled | None = self._row(shape.outputs, *_filters(shape))
         else:
             # The row with a key, if it still exists.
             after = None if version else self._matching(_equal(key), _plain(key))
         found = replace(chosen, outputs=(*shape.outputs, *_plain((*key, *version))))
-        return WritePlan(
+        return CompiledWrite(
             shape=shape,
             before=compile_select(found, self._grammar),
             change=self._change_chosen(chosen, key),
@@ -89,7 +89,7 @@ class _Statements:
             left=self._left(),
         )
 
-    def attempt(self) -> Plan:
+    def attempt(self) -> Compiled:
         """Return the statement that inserts the row, unless a row has the key."""
         key = [self._target.c[column.name] for column in self._shape.conflict]
         insert = self._grammar.insert(self._target).values(self._values(self._shape))
@@ -97,17 +97,17 @@ class _Statements:
         ignoring = insert.on_conflict_do_nothing(index_elements=key, index_where=where)
         return self._returning(ignoring, self._shape, {})
 
-    def _row(self, outputs: Sequence[Output], *filters: RowFilter) -> Plan:
+    def _row(self, outputs: Sequence[Output], *filters: RowFilter) -> Compiled:
         """Return the statement that reads the row with an identity, if all *filters* hold for it."""
         return self._matching(self._identified, outputs, filters)
 
-    def _left(self) -> Plan | None:
+    def _left(self) -> Compiled | None:
         """Return the statement that reads, for the audit log, the row that the role does not see any more."""
         shape = self._shape
         may_leave = shape.writes.leaves and shape.kind is not WriteKind.DELETE
         return self._row(shape.outputs) if may_leave else None
 
-    def _existing(self) -> Plan:
+    def _existing(self) -> Compiled:
         """Return the statement that reads the row with the key of an upsert, if the role sees it.
 
         Cells and values are compared as the unique key compares them.
@@ -125,7 +125,7 @@ class _Statements:
         outputs: Sequence[Output],
         filters: Sequence[RowFilter] = (),
         *others: Truth,
-    ) -> Plan:
+    ) -> Compiled:
         """Return the statement that reads the row for which *conditions* hold, if all *filters* do."""
         claims: dict[str, str] = {}
         same = sa.and_(all_hold(conditions, self._target, self._grammar), *others)
@@ -139,7 +139,7 @@ class _Statements:
         )
         return plan_of(shape, select, self._grammar, *bound, claims)
 
-    def _change(self, shape: Write) -> Plan:
+    def _change(self, shape: Write) -> Compiled:
         """Return the statement of *shape* that changes the row."""
         claims: dict[str, str] = {}
         statement = self._changing(shape)
@@ -161,7 +161,7 @@ class _Statements:
             case WriteKind.DELETE:
                 return sa.delete(self._target)
 
-    def _change_chosen(self, chosen: Select, key: Sequence[Column]) -> Plan:
+    def _change_chosen(self, chosen: Select, key: Sequence[Column]) -> Compiled:
         """Return the statement that changes the rows that *chosen* has found, by their *key*."""
         shape, grammar, target, claims = self._shape, self._grammar, self._target, dict[str, str]()
         if grammar.version is None:
@@ -182,7 +182,7 @@ class _Statements:
         bound = {**types, **new_types}, lists | arrays
         return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
 
-    def _returning(self, statement: Any, shape: Write, claims: Mapping[str, str]) -> Plan:
+    def _returning(self, statement: Any, shape: Write, claims: Mapping[str, str]) -> Compiled:
         """Return *statement*, which makes the change of *shape*, with what it returns of each row."""
         outputs = shape.outputs if shape.kind is WriteKind.DELETE else self._identity
         returning, bound = statement.returning(*self._cells(outputs)), _types(shape, shape.conditions)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Facts, Heard, Runner, Writer
+from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Facts, OnChange, Runner, Writer
 from dbtools.backends.postgresql.connection.connections import check_session
 from dbtools.backends.postgresql.connection.pipeline import ServerConnection
 from dbtools.backends.postgresql.connection.urls import destination, with_full_paths, without_password
@@ -24,7 +24,7 @@ from dbtools.backends.postgresql.schema.vocabulary import read_offer
 from dbtools.backends.postgresql.writing.grants import write_script
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
-from dbtools.backends.run_sql import FreeOffer, FreeRunner
+from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION
 from dbtools.policy.roles import NO_RULES, FunctionRules, Role
 from dbtools.policy.writes import Lacking
@@ -99,8 +99,8 @@ class Backend(port.Backend):
 
         return PostgresqlWriter(self.write_url, self.lock_timeout)
 
-    def load_free(self) -> FreeRunner:
-        """Import and return the FreeRunner."""
+    def load_free(self) -> SqlRunner:
+        """Import and return the SqlRunner."""
         from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
 
         return PostgresqlFreeRunner(self.url)
@@ -147,9 +147,9 @@ class Backend(port.Backend):
         """Return the current stamp of the schema."""
         return await self._control.answer(changes.read_stamp, changes.UNANSWERED, changes.POLL_TIMEOUT)
 
-    def listen(self, heard: Heard) -> AbstractAsyncContextManager[None]:
-        """Call *heard* on each notification, and when the connection is lost."""
-        return self._control.watch(heard)
+    def listen(self, on_change: OnChange) -> AbstractAsyncContextManager[None]:
+        """Call *on_change* on each notification, and when the connection is lost."""
+        return self._control.watch(on_change)
 
     async def registry(self) -> Registry | None:
         """Return the content of the registry in the database, or None."""
@@ -179,11 +179,11 @@ class Backend(port.Backend):
         async with inspection.describe(self._control_of(self.write_url), session) as shared:
             return await shared.ask(lambda inspector: lacking(inspector, tables, place))
 
-    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
-        """Return whether free SQL may run: the login must only be able to read, whatever role it assumes."""
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> SqlOffer:
+        """Return whether ad-hoc SQL may run: the login must only be able to read, in whatever role."""
         obstacles = (*catalog.posture, *(() if find_spec("resource") else (UNLIMITED,)))
         if obstacles:
-            return FreeOffer(obstacle=" ".join(obstacles))
+            return SqlOffer(obstacle=" ".join(obstacles))
         read = partial(read_offer, path=catalog.search_path, rules=functions)
         return await self._control.answer(read, NO_CATALOG, READING_CATALOG)
 

@@ -14,7 +14,7 @@ from dbtools.backends import port
 from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, NO_DBTOOLS_WRITE, Facts, Inspector, Runner, Writer
 from dbtools.backends.processes import UNLIMITED
 from dbtools.backends.records import Registry
-from dbtools.backends.run_sql import FreeOffer, FreeRunner
+from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION
 from dbtools.backends.sqlite.connection.files import (
     location_of,
@@ -90,8 +90,8 @@ class Backend(port.Backend):
 
         return SqliteWriter(location_of(self.write_url), self.lock_timeout)
 
-    def load_free(self) -> FreeRunner:
-        """Import and return the FreeRunner."""
+    def load_free(self) -> SqlRunner:
+        """Import and return the SqlRunner."""
         from dbtools.backends.sqlite.run_sql.runner import SqliteFreeRunner
 
         return SqliteFreeRunner(self._file)
@@ -157,10 +157,10 @@ class Backend(port.Backend):
                 hindrances(connection, tables),
             )
 
-    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> FreeOffer:
+    async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> SqlOffer:
         """Offer run_sql if this system can limit the memory of a process."""
         obstacle = "" if find_spec("resource") else UNLIMITED
-        return FreeOffer(dialect=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
+        return SqlOffer(server=f"SQLite {sqlite3.sqlite_version}", obstacle=obstacle)
 
     async def stamp(self) -> str:
         """Return the current stamp of the schema."""

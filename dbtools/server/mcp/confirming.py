@@ -12,7 +12,7 @@ from dbtools.answers.results import Answer, Pending
 from dbtools.records import AuditEntry
 from dbtools.server.mcp.exchange import Exchange
 from dbtools.server.messages import Json, ProtocolError
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.transactions import TOKEN_LIFETIME, Confirmation
 
 ELICIT = "elicitation/create"
@@ -33,7 +33,7 @@ UNCONFIRMED = 'The client\'s answer has no "confirm": true; nothing was changed.
 UNSTEADY = "What the call would change differed after each confirmation; nothing was changed."
 UNLESS_ASKED = "Do not repeat the call unless the user asks for it."
 
-MakeCall = Callable[[View | None, Confirmation], Awaitable[Answer]]
+MakeCall = Callable[[RoleSnapshot | None, Confirmation], Awaitable[Answer]]
 Ask = Callable[[str], Awaitable[None]]  #: asks a person a question, and raises NotConfirmed unless they agree
 
 
@@ -47,14 +47,14 @@ def can_ask(exchange: Exchange) -> bool:
 
 def confirming(
     exchange: Exchange, entry: AuditEntry, call: MakeCall, timeout: float
-) -> Callable[[View], Awaitable[Answer]]:
+) -> Callable[[RoleSnapshot], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""
     if exchange.peer.revision.has_handshake:
         return partial(ask_and_call, entry, call, partial(_ask, exchange, timeout))
     return partial(_repeat, exchange.params, entry, call)
 
 
-async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: View) -> Answer:
+async def ask_and_call(entry: AuditEntry, call: MakeCall, ask: Ask, view: RoleSnapshot) -> Answer:
     """Return the answer of *call*; if its change must be confirmed, *ask* first."""
     answer = await call(view, Confirmation("", ELICITATION))
     for _ in range(ROUNDS):
@@ -82,7 +82,7 @@ async def _ask(exchange: Exchange, timeout: float, question: str) -> None:
         raise refusal
 
 
-async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: View) -> Answer:
+async def _repeat(params: Json, entry: AuditEntry, call: MakeCall, view: RoleSnapshot) -> Answer:
     """Return the answer of *call*, confirmed if *params* have the question's state and a person's answer.
 
     An answer that does not agree uses the state up: the same state with another answer changes nothing.

@@ -31,7 +31,7 @@ from dbtools.server.mcp.kernel import (
 )
 from dbtools.server.mcp.versions import LATEST_HANDSHAKE, MODERN
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
-from dbtools.service.snapshot import View
+from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
 from dbtools.values.cells import visible
@@ -199,7 +199,7 @@ class Server:
         assert isinstance(name, str)
         assert isinstance(arguments, Mapping)
         entry = self._entry(exchange.caller, exchange.peer, name, arguments)
-        call: Callable[[View], Awaitable[Answer]]
+        call: Callable[[RoleSnapshot], Awaitable[Answer]]
         call = partial(self._toolbox.call, exchange.caller, name, arguments)
         if asks := can_ask(exchange):
             call = confirming(exchange, entry, call, self._answer_timeout)

@@ -16,7 +16,7 @@ import asyncpg
 
 from dbtools.backends.port import NOT_READING, Declared
 from dbtools.backends.postgresql.schema.types import NO_MODIFIER, TypeNumber, placeholder_hint, sql_name
-from dbtools.backends.query_syntax import DECLARED_TEXT, WrittenQuery
+from dbtools.backends.query_syntax import DECLARED_TEXT, QueryText
 from dbtools.errors import Refused
 from dbtools.schema.sql import Parameter
 
@@ -41,7 +41,7 @@ NamedTypes = Sequence[tuple[str, TypeNumber]]  #: names and types
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresqlQuery(WrittenQuery):
+class PostgresqlQuery(QueryText):
     """A query as the server prepares it, with numbered parameters and their casts."""
 
     casts: Mapping[str, str] = field(default_factory=dict)  #: the types that parameters are cast to

@@ -26,7 +26,7 @@ from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.backends.compile.queries import compile_query
 from dbtools.backends.compile.selects import compile_select
-from dbtools.backends.compiled import CELLS_HELD, Plan
+from dbtools.backends.compiled import CELLS_HELD, Compiled
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe
 from dbtools.backends.postgresql.connection.connections import (
@@ -117,7 +117,7 @@ class PostgresqlRunner:
         connect = partial(open_connection, url)
         self.pool = Pool(connect, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
-    def compile(self, shape: Shape) -> Plan:
+    def compile(self, shape: Shape) -> Compiled:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
             return compile_query(shape, GRAMMAR, LIST_FORMS)
@@ -349,7 +349,7 @@ async def fetch_batches(
     return records, True
 
 
-def rows_of(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
+def rows_of(records: Sequence[asyncpg.Record], plan: Compiled) -> tuple[tuple[object, ...], ...]:
     """Return the cells of *records*, in which the lengths of cells that may be cut follow the outputs."""
     width = len(plan.outputs)
     whole = (None,) * len(plan.cuts)
@@ -359,7 +359,7 @@ def rows_of(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object
     )
 
 
-def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
+def _row(record: asyncpg.Record, width: int, plan: Compiled) -> tuple[object, ...]:
     cells = list(record[:width])
     for (at, longest), length in zip(plan.cuts.items(), record[width:], strict=True):
         if length is not None and length > longest:

@@ -1,4 +1,4 @@
-"""Check the types and collations that free SQL names. Lexemes in; lexemes with qualified types out.
+"""Check the types and collations that ad-hoc SQL names. Lexemes in; lexemes with qualified types out.
 
 PostgreSQL turns texts into values while it parses a statement, so a type such as regclass, or a domain whose
 check calls a function, would already run something then.

@@ -1,4 +1,4 @@
-"""Confine free SQL in a transaction of PostgreSQL. A guarded statement in, what may run or a refusal out.
+"""Confine ad-hoc SQL in a transaction of PostgreSQL. A guarded statement in, what may run or a refusal out.
 
 The server reads first what the role sees of the tables, and then the statement: it must lock no other
 relation, neither when it is parsed, nor when it is planned, nor when it runs.
@@ -18,7 +18,7 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.backends.compile.selects import CLAIM
-from dbtools.backends.compiled import Plan
+from dbtools.backends.compiled import Compiled
 from dbtools.backends.postgresql.connection.connections import is_lost
 from dbtools.backends.postgresql.connection.pipeline import (
     ServerConnection,
@@ -42,7 +42,7 @@ from dbtools.backends.postgresql.schema.changes import CHANGED
 from dbtools.backends.postgresql.schema.vocabulary import NAMESAKES, VOCABULARY_NUMBER, Vocabulary
 from dbtools.backends.refusals import OTHERS
 from dbtools.backends.run_sql import MISSING, OUTSIDE, SIMPLER, UNSHARED, refused, unknown_column
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.errors import listing
 from dbtools.schema.catalog import Table, TableKind
 from dbtools.schema.sql import words
@@ -146,11 +146,11 @@ FAILURES: Mapping[str, Callable[[], Exception]] = {
 class Confined:
     """A statement that the guard permits, in its transaction."""
 
-    plan: Plan
+    plan: Compiled
     prepared: Any
     begin: bytes  #: the messages that begin its transaction
 
-    def __init__(self, guarded: Guarded, run: FreeRun, vocabulary: Vocabulary) -> None:
+    def __init__(self, guarded: Guarded, run: SqlRun, vocabulary: Vocabulary) -> None:
         self.guarded, self.run = guarded, run
         self._same_names = messages(SAME_NAMES, vocabulary.number)
         self._seen, claims = lenses(guarded.sources, run.whole)

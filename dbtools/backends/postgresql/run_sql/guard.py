@@ -1,4 +1,4 @@
-"""Check free SQL before the server sees it. A caller's SQL and a scope in; what may run, or a refusal, out.
+"""Check ad-hoc SQL before the server sees it. A caller's SQL and a scope in; what may run, or a refusal, out.
 
 It runs in a process without connections and secrets: see `guarding`.
 

@@ -1,4 +1,4 @@
-"""What the guard of free SQL is given and returns: values that its process and the server exchange."""
+"""What the guard of ad-hoc SQL is given and returns: values that its process and the server exchange."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def habit(lexemes: Sequence[Lexeme], at: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What a role's free SQL may name."""
+    """What a role's ad-hoc SQL may name."""
 
     catalog: Catalog  #: what the role sees
     whole: frozenset[Location]  #: the tables among them that it sees without a lens

@@ -1,4 +1,4 @@
-"""Check free SQL in processes that can be killed. A caller's SQL in; what may run, or a refusal, out.
+"""Check ad-hoc SQL in processes that can be killed. A caller's SQL in; what may run, or a refusal, out.
 
 For some texts, sqlglot takes time that grows exponentially. So the server itself does not parse callers' SQL.
 """
@@ -18,7 +18,7 @@ from dbtools.backends.postgresql.schema.vocabulary import Vocabulary
 from dbtools.backends.processes import LOST, WorkerPool
 from dbtools.backends.refusals import Cause
 from dbtools.backends.run_sql import SIMPLER, refused
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.schema.catalog import Catalog, Column, Table
 
 GUARD = "dbtools.backends.postgresql.run_sql.guard"  #: the module that answers in a process
@@ -37,7 +37,7 @@ class Guards:
         #: By catalog and vocabulary; each with both, so that no others get the same identities.
         self._keys: dict[object, tuple[str, Catalog, Vocabulary]] = {}
 
-    async def check(self, run: FreeRun, vocabulary: Vocabulary, ends: float) -> Guarded:
+    async def check(self, run: SqlRun, vocabulary: Vocabulary, ends: float) -> Guarded:
         """Return the statement of *run* as it may run, or raise a CallError.
 
         The check is stopped when the time of the loop is *ends*.
@@ -79,7 +79,7 @@ class Guards:
 
 
 def scope_of(catalog: Catalog, whole: Catalog, vocabulary: Vocabulary) -> Scope:
-    """Return what free SQL may name, without the row filters and whatever else only the server needs."""
+    """Return what ad-hoc SQL may name, without the row filters and whatever else only the server needs."""
     tables = tuple(
         Table(
             schema=table.schema,

@@ -83,7 +83,7 @@ def _written(table: Table) -> str:
 def names_objects(type: ColumnType) -> bool:
     """Return whether texts and numbers compared with a value of *type* become names in the database.
 
-    Such a value would reveal which hidden relations exist, so free SQL reads it as a text.
+    Such a value would reveal which hidden relations exist, so ad-hoc SQL reads it as a text.
     """
     parts = (*(each for _, each in type.fields), *([type.element] if type.element else []))
     return type.cast.rpartition(".")[2] in NAMING.split() or any(map(names_objects, parts))

@@ -1,4 +1,4 @@
-"""Read free SQL in one way only. A caller's SQL in; lexemes, and a tree whose nodes have lexemes, out.
+"""Read ad-hoc SQL in one way only. A caller's SQL in; lexemes, and a tree whose nodes have lexemes, out.
 
 The lexemes have no comments. A string is '…' without escapes. A word is a keyword of SELECT, or else a quoted
 name in the case that PostgreSQL gives it. So nothing but a SELECT can be written, and what PostgreSQL reads
@@ -192,7 +192,7 @@ class _Dialect(Postgres):
     """PostgreSQL without what sqlglot knows about functions: it would change some calls."""
 
     class Parser(PostgresParser):
-        """Reads a function outside of WORDED_FUNCTIONS like any other, and ARRAY only where a value begins."""
+        """Reads all functions alike but for WORDED_FUNCTIONS, and ARRAY only at the beginning of a value."""
 
         FUNCTIONS: ClassVar[Any] = {}
         FUNCTION_PARSERS: ClassVar[Any] = {

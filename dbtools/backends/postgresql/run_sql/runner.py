@@ -1,4 +1,4 @@
-"""Run free SQL on PostgreSQL, checked twice. A FreeRun in, rows or a refusal out.
+"""Run ad-hoc SQL on PostgreSQL, checked twice. A SqlRun in, rows or a refusal out.
 
 The guard checks the caller's SQL and writes what the role sees of each table into it. Then the server reads
 first what the role sees of the tables, and then the statement: it must lock no other relation, neither when
@@ -19,7 +19,7 @@ from sqlalchemy.sql import quoted_name
 
 from dbtools import errors
 from dbtools.answers.results import ResultSet
-from dbtools.backends.compiled import Plan, identifier
+from dbtools.backends.compiled import Compiled, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.connection.connections import DECODING_ERRORS, is_lost
 from dbtools.backends.postgresql.connection.pipeline import (
@@ -50,8 +50,8 @@ from dbtools.backends.postgresql.run_sql.guarding import Guards
 from dbtools.backends.postgresql.schema.types import NO_MODIFIER, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.refusals import Cause
-from dbtools.backends.run_sql import FreeExplanation, refused
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.run_sql import SqlExplanation, refused
+from dbtools.backends.runs import SqlRun
 from dbtools.errors import listing
 from dbtools.schema.catalog import Column
 from dbtools.statements.select import Output, QueryShape
@@ -108,7 +108,7 @@ class _Meter(asyncio.Protocol):
 
 
 class PostgresqlFreeRunner:
-    """The FreeRunner of PostgreSQL. Tests replace *guards* to try the other checks alone."""
+    """The SqlRunner of PostgreSQL. Tests replace *guards* to try the other checks alone."""
 
     def __init__(self, url: str, guards: Guards | None = None) -> None:
         self.guards = guards or Guards()
@@ -121,11 +121,11 @@ class PostgresqlFreeRunner:
         self._slow_turn = asyncio.Semaphore(1)
         self._slow: dict[str, float] = {}  #: callers, and until when they count as slow
 
-    async def run(self, run: FreeRun) -> ResultSet:
+    async def run(self, run: SqlRun) -> ResultSet:
         """Return the rows of *run*, or raise a CallError."""
         return await self._attempt(run, _result)
 
-    async def explain(self, run: FreeRun) -> FreeExplanation:
+    async def explain(self, run: SqlRun) -> SqlExplanation:
         """Return the statement that would run, and what the checks say; or raise a CallError."""
         return await self._attempt(run, _explanation)
 
@@ -136,7 +136,7 @@ class PostgresqlFreeRunner:
             stopping.cancel()
         await self.pool.dispose()
 
-    async def _attempt(self, run: FreeRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
+    async def _attempt(self, run: SqlRun, work: Callable[[ServerConnection, Confined], Awaitable[T]]) -> T:
         """Return the result of *work* on the statement of *run*, repeated after a loss or a change."""
         attempts, turn, began = 1, self._turn(run.caller), math.inf
         late = Cause.NAMES_UNREAD  #: why the time is over, once it is
@@ -234,7 +234,7 @@ class PostgresqlFreeRunner:
             statement.plan = await self._planned(connection, statement)
             await statement.audit(connection)
 
-    async def _vocabulary(self, run: FreeRun) -> Vocabulary:
+    async def _vocabulary(self, run: SqlRun) -> Vocabulary:
         """Return what may be named, read in a separate transaction, since it locks catalogs."""
         key = (run.context.stamp, run.catalog.search_path, run.functions)
         if key not in self._vocabularies:
@@ -246,7 +246,7 @@ class PostgresqlFreeRunner:
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
-    async def _planned(self, connection: ServerConnection, statement: Confined) -> Plan:
+    async def _planned(self, connection: ServerConnection, statement: Confined) -> Compiled:
         """Return the plan of *statement*, with the types of the server."""
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
@@ -261,10 +261,10 @@ class PostgresqlFreeRunner:
         return _wrapped(statement, tuple(Output(column, longest) for column in columns))
 
 
-async def _explanation(connection: ServerConnection, statement: Confined) -> FreeExplanation:
+async def _explanation(connection: ServerConnection, statement: Confined) -> SqlExplanation:
     labels = [statement.run.catalog.label(table) for table in statement.guarded.sources]
     reads = f"reads {listing(labels) or 'no table'}, and calls only functions that compute a value"
-    return FreeExplanation(
+    return SqlExplanation(
         sql=statement.plan.sql,
         parameters=statement.values,
         verdicts=(
@@ -300,14 +300,14 @@ def _cell(at: int, output: Output) -> tuple[str, ...]:
     return tuple(str(cell.compile(dialect=GRAMMAR.dialect)) for cell in cells)
 
 
-def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Plan:
+def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Compiled:
     """Return a plan that cuts rows and cells of *statement* in the server."""
     read = [_cell(at, output) for at, output in enumerate(outputs)]
     select = ", ".join([cell for cell, *_ in read] + [other for _, *others in read for other in others])
     names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
     sql = statement.selecting(select, f" ({names}) limit {statement.run.limit + 1}")
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
-    return Plan(shape=shape, sql=sql, one=GRAMMAR.bound, many=GRAMMAR.bound_list)
+    return Compiled(shape=shape, sql=sql, one=GRAMMAR.bound, many=GRAMMAR.bound_list)
 
 
 async def _connect(url: str) -> ServerConnection:

@@ -20,7 +20,7 @@ import asyncpg
 
 from dbtools.backends.caches import bounded_cache
 from dbtools.backends.pool import IDLE
-from dbtools.backends.port import Heard
+from dbtools.backends.port import OnChange
 from dbtools.backends.postgresql.connection.connections import answering, connect, decode, end
 from dbtools.backends.postgresql.connection.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
 from dbtools.backends.postgresql.schema.names import NAMES_NUMBER
@@ -221,18 +221,18 @@ class Control:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
-        self._listeners: list[Heard] = []
+        self._listeners: list[OnChange] = []
         self._reading = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None  #: closes it once it is idle
 
     @asynccontextmanager
-    async def watch(self, heard: Heard) -> AsyncIterator[None]:
-        """Call *heard* on each notification, and when the connection is lost; the next read opens another."""
-        self._listeners.append(heard)
+    async def watch(self, on_change: OnChange) -> AsyncIterator[None]:
+        """Call *on_change* on each notification, and when the connection is lost; a read opens another."""
+        self._listeners.append(on_change)
         try:
             yield
         finally:
-            self._listeners.remove(heard)
+            self._listeners.remove(on_change)
             if not (self._listeners or self._reading.locked()):
                 await self.close()
 
@@ -284,8 +284,8 @@ class Control:
             connection.terminate()
 
     def _notify(self) -> None:
-        for heard in self._listeners:
-            heard()
+        for on_change in self._listeners:
+            on_change()
 
     async def close(self) -> None:
         """Close the connection, if it is open."""
@@ -294,15 +294,15 @@ class Control:
             await end(connection)
 
 
-async def listen(connection: Any, heard: Heard) -> None:
-    """Call *heard* when the database announces a change, and when the connection ends."""
-    connection.add_termination_listener(lambda _: heard())
+async def listen(connection: Any, on_change: OnChange) -> None:
+    """Call *on_change* when the database announces a change, and when the connection ends."""
+    connection.add_termination_listener(lambda _: on_change())
     if connection.local:
         # The pooler soon gives the connection to other clients.
         return
     # A server in recovery rejects LISTEN: polls remain.
     with suppress(asyncpg.PostgresError):
-        await connection.add_listener(CHANNEL, lambda *_: heard())
+        await connection.add_listener(CHANNEL, lambda *_: on_change())
 
 
 async def install_watch(connection: Any) -> None:

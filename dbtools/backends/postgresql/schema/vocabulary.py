@@ -1,4 +1,4 @@
-"""What free SQL may name besides tables: functions, operators, types, collations. A catalog in, names out.
+"""What ad-hoc SQL may name besides tables: functions, operators, types, collations. A catalog in, names out.
 
 A name is permitted if all that it may mean in its schema is permitted. So it does not matter which of several
 overloaded functions PostgreSQL chooses, and no statement must be planned to find out: planning already
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbtools.backends.run_sql import FreeOffer
+from dbtools.backends.run_sql import SqlOffer
 from dbtools.policy.roles import FunctionRules
 from dbtools.schema.sql import words
 
@@ -255,7 +255,7 @@ where c.collnamespace = 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What free SQL may name besides tables, on one search path."""
+    """What ad-hoc SQL may name besides tables, on one search path."""
 
     path: Sequence[str]  #: the schemas of unqualified names, that of the system first
     functions: Mapping[str, Mapping[str, bool]]  #: by name and schema: whether all of that name are permitted
@@ -288,12 +288,12 @@ class Vocabulary:
         return sorted(name for name in self.functions if self.schema_of(name) is not None)
 
 
-async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> FreeOffer:
-    """Return whether free SQL may run on the search *path*, if functions are permitted by *rules*."""
+async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> SqlOffer:
+    """Return whether ad-hoc SQL may run on the search *path*, if functions are permitted by *rules*."""
     operators = await connection.fetch(OPERATORS, _searched(path), list(UNWRITTEN))
     obstacles = _obstacles(operators, await connection.fetch(CASTS), rules)
     version = connection.get_settings().server_version.split()[0]
-    return FreeOffer(dialect=f"PostgreSQL {version}", obstacle=" ".join(obstacles))
+    return SqlOffer(server=f"PostgreSQL {version}", obstacle=" ".join(obstacles))
 
 
 async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionRules) -> Vocabulary:

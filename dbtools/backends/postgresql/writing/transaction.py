@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.backends.postgresql.connection.connections import is_lost
 from dbtools.backends.postgresql.connection.pipeline import (
     DRIVER_ERRORS,
@@ -134,7 +134,7 @@ class OpenTransaction:
         """Send the messages *before* with the next statement."""
         self._before += before
 
-    async def run(self, plan: Plan, *runs: tuple[object, ...]) -> Sequence[Row]:
+    async def run(self, plan: Compiled, *runs: tuple[object, ...]) -> Sequence[Row]:
         """Return the rows of *plan*; without outputs, one row with the number of rows that it changed."""
         records, tag = await self._run_statement(self._guarded.get(plan.sql, plan.sql), *runs)
         if plan.outputs:
@@ -185,7 +185,7 @@ class OpenTransaction:
         return found
 
 
-def _guarded(plan: WritePlan) -> Iterator[tuple[Plan, str]]:
+def _guarded(plan: CompiledWrite) -> Iterator[tuple[Compiled, str]]:
     """Yield the statements of *plan*, each with its SQL that ends with the guard."""
     changes = (plan.change, plan.attempt, plan.instead)
     for each in (*plan.statements, *([plan.unlocked] if plan.unlocked else [])):

@@ -11,7 +11,7 @@ import asyncpg
 from dbtools import errors
 from dbtools.backends.compile.queries import compile_changing_query
 from dbtools.backends.compile.writes import attempt_of, compile_write
-from dbtools.backends.compiled import WritePlan
+from dbtools.backends.compiled import CompiledWrite
 from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql.connection.connections import ANOTHER, connect, is_lost
 from dbtools.backends.postgresql.connection.pipeline import (
@@ -107,7 +107,7 @@ class PostgresqlWriter:
         self._lock_timeout = setting({"lock_timeout": f"{max(1, round(lock_timeout * 1000))}ms"})
         self.pool = Pool(self._open, size=CONNECTIONS, is_usable=is_usable, end=ServerConnection.terminate)
 
-    def compile(self, shape: WriteShape) -> WritePlan:
+    def compile(self, shape: WriteShape) -> CompiledWrite:
         """Return the SQL of *shape*; the row with a key that is to be updated is locked when it is read.
 
         Locking a row takes the privilege to update it, which a login that only deletes may lack. Behind the

@@ -24,7 +24,7 @@ from dbtools.backends.port import (
     check_names,
     temporary_refusal,
 )
-from dbtools.backends.query_syntax import DECLARED_TEXT, ListForms, Piece, WrittenQuery
+from dbtools.backends.query_syntax import DECLARED_TEXT, ListForms, Piece, QueryText
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
     UNFINISHED,
@@ -94,7 +94,7 @@ class NamedTable(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqliteQuery(WrittenQuery):
+class SqliteQuery(QueryText):
     """A query as SQLite reads it, and the names in it."""
 
     @cached_property

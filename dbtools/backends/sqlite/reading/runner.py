@@ -19,7 +19,7 @@ from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.backends.compile.queries import compile_query
 from dbtools.backends.compile.selects import compile_select
-from dbtools.backends.compiled import CELLS_HELD, Plan
+from dbtools.backends.compiled import CELLS_HELD, Compiled
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe
 from dbtools.backends.refusals import Cause
@@ -61,7 +61,7 @@ class SqliteRunner:
     ) -> None:
         self.pool = pool_of(lambda: connect(where), size=CONNECTIONS)
 
-    def compile(self, shape: Shape) -> Plan:
+    def compile(self, shape: Shape) -> Compiled:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
             return compile_query(shape, GRAMMAR, LIST_FORMS)
@@ -99,7 +99,7 @@ class SqliteRunner:
         await self.pool.dispose()
 
 
-def is_brief(plan: Plan, shape: Select) -> bool:
+def is_brief(plan: Compiled, shape: Select) -> bool:
     """Return whether *plan* of *shape* always ends soon: a lookup that calls no function of a file's author.
 
     SQLite can stop a statement between two operations, but a call of a function is one of them.
@@ -203,7 +203,7 @@ class ReadJob(Job):
                 raise
         return self._fetch(filtering_plan(plan.shape))
 
-    def _fetch(self, plan: Plan) -> ResultSet:
+    def _fetch(self, plan: Compiled) -> ResultSet:
         sql = f"{self._run.context.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self.driver
@@ -249,6 +249,6 @@ class FilteringGrammar(SqliteGrammar):
 
 
 @lru_cache(maxsize=FILTERING_PLANS)
-def filtering_plan(shape: Select) -> Plan:
+def filtering_plan(shape: Select) -> Compiled:
     """Return a plan of *shape* that does not load hidden rows."""
     return compile_select(shape, FilteringGrammar())

@@ -1,4 +1,4 @@
-"""What a role sees, as the temporary views of a worker's connection. A FreeRun in, a specification out."""
+"""What a role sees, as the temporary views of a worker's connection. A SqlRun in, a specification out."""
 
 import math
 import secrets
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.compile.sources import Element, column_of, source
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.backends.sqlite.connection.files import FileLocation
 from dbtools.backends.sqlite.reading.grammar import CLAIM_CASTS, SqliteGrammar
 from dbtools.backends.sqlite.schema.relations import bound_to_main
@@ -55,7 +55,7 @@ class Lens(NamedTuple):
     denied: frozenset[str]  #: the folded names of tables whose row filter needs a claim that is missing
 
 
-def lens_of(run: FreeRun, schema: str) -> Lens:
+def lens_of(run: SqlRun, schema: str) -> Lens:
     """Return what the names in *run* stand for, with the file as *schema*."""
     seen = {table.location: table for table in run.catalog.tables}
     withheld = withheld_of(run)
@@ -72,7 +72,7 @@ def lens_of(run: FreeRun, schema: str) -> Lens:
     return Lens(direct=direct, views=views, named=named, denied=frozenset(denied))
 
 
-def withheld_of(run: FreeRun) -> frozenset[str]:
+def withheld_of(run: SqlRun) -> frozenset[str]:
     """Return the folded names of the tables that callers' SQL cannot read, although the role sees them."""
     bound = frozenset(fold(name) for _, name in bound_to_main(run.whole))
     return frozenset(fold(table.name) for table in run.catalog.tables if _is_withheld(table, bound))
@@ -144,7 +144,7 @@ def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
 
     Raise Denied if a claim is missing.
     """
-    grammar = FreeGrammar(claims)
+    grammar = SqlGrammar(claims)
     there = replace(table, schema=schema)
     whole = source(there, "t", grammar, grammar.names, guarded=True, tied={}, searched=False)
     if (table.filter or table.kind is TableKind.VIEW) and isinstance(whole, sa.Subquery):
@@ -172,7 +172,7 @@ def _cell(cell: Element, column: Column, schema: str) -> Element:
             return shown
 
 
-class FreeGrammar(SqliteGrammar):
+class SqlGrammar(SqliteGrammar):
     """The Grammar of views, which have no parameters: claims become literals."""
 
     def __init__(self, claims: Mapping[str, object]) -> None:

@@ -23,7 +23,7 @@ from dbtools.backends.run_sql import (
     unknown_function,
     unknown_table,
 )
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.runs import SqlRun
 from dbtools.backends.sqlite.run_sql.lens import permitted, withheld_of
 from dbtools.backends.sqlite.schema.syntax import fold, lexis, with_names
 from dbtools.schema.sql import Token, TokenKind, code_of, words
@@ -174,7 +174,7 @@ def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
     return sql
 
 
-def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
+def worded(answer: Mapping[str, Any], run: SqlRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     name = str(answer.get("name", ""))
     for state, cause in ERROR_KINDS.items():
@@ -200,7 +200,7 @@ def worded(answer: Mapping[str, Any], run: FreeRun) -> errors.CallError:
 class _Words:
     """Words the refusals of one statement."""
 
-    def __init__(self, run: FreeRun) -> None:
+    def __init__(self, run: SqlRun) -> None:
         self._run, self._catalog = run, run.catalog
         self._tokens = code_of(run.sql, lexis)
         self._names = {fold(token.value) for token in self._tokens}

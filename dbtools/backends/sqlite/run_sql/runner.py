@@ -1,4 +1,4 @@
-"""Run callers' SQL in worker processes. A FreeRun in; rows out, or a refusal in dbtools' own words."""
+"""Run callers' SQL in worker processes. A SqlRun in; rows out, or a refusal in dbtools' own words."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from dbtools import errors
 from dbtools.answers.results import ResultSet
 from dbtools.backends.compiled import identifier
 from dbtools.backends.processes import LOST, WorkerPool
-from dbtools.backends.run_sql import FreeExplanation, check
-from dbtools.backends.runs import FreeRun
+from dbtools.backends.run_sql import SqlExplanation, check
+from dbtools.backends.runs import SqlRun
 from dbtools.backends.sqlite.connection.files import FileLocation, connect
 from dbtools.backends.sqlite.run_sql.lens import FILE_OF, claims_of, lens_of, random_name, specification
 from dbtools.backends.sqlite.run_sql.refusals import readable, worded
@@ -29,7 +29,7 @@ WORKER = "dbtools.backends.sqlite.run_sql.worker"  #: the module that answers in
 
 
 class SqliteFreeRunner:
-    """The FreeRunner of SQLite."""
+    """The SqlRunner of SQLite."""
 
     def __init__(self, location: FileLocation) -> None:
         self._location = location
@@ -38,14 +38,14 @@ class SqliteFreeRunner:
         #: By catalog and claims; each with its catalog, so that no other gets the same identity.
         self._lenses: dict[object, tuple[Catalog, Mapping[str, Any], frozenset[str]]] = {}
 
-    async def run(self, run: FreeRun) -> ResultSet:
+    async def run(self, run: SqlRun) -> ResultSet:
         """Return the rows of *run*."""
         answer = await self._answer(run, *await self._read(run), explains=False)
         rows = tuple(tuple(map(_cell, row)) for row in answer["rows"])
         outputs = tuple(Output(term=Column(name=name, type=ANY)) for name in answer["names"])
         return ResultSet(outputs=outputs, rows=rows, more=answer["more"])
 
-    async def explain(self, run: FreeRun) -> FreeExplanation:
+    async def explain(self, run: SqlRun) -> SqlExplanation:
         """Return the views that *run* reads, and what both safeguards say."""
         sql, names = await self._read(run)
         await self._answer(run, sql, names, explains=True)
@@ -54,7 +54,7 @@ class SqliteFreeRunner:
         views = [f"create temp view {identifier(name)} as {view};\n" for name, view in read.items()]
         seen = errors.listing(read)
         named = f", and reads {seen} as the role sees them" if read else ""
-        return FreeExplanation(
+        return SqlExplanation(
             sql="".join(views) + sql,
             parameters=(),
             verdicts=(
@@ -67,12 +67,12 @@ class SqliteFreeRunner:
         """End the processes."""
         await self.workers.close()
 
-    async def _read(self, run: FreeRun) -> tuple[str, frozenset[str]]:
+    async def _read(self, run: SqlRun) -> tuple[str, frozenset[str]]:
         """Return the SQL of *run* as SQLite gets it, and the names in it; or raise SqlRefused."""
         return await check(run.sql, partial(_with_names, run.sql), self._checking)
 
     async def _answer(
-        self, run: FreeRun, sql: str, names: frozenset[str], *, explains: bool
+        self, run: SqlRun, sql: str, names: frozenset[str], *, explains: bool
     ) -> Mapping[str, Any]:
         ends = asyncio.get_running_loop().time() + run.context.timeout
         spec, denied = self._lens(run)
@@ -104,7 +104,7 @@ class SqliteFreeRunner:
             raise await check(run.sql, partial(worded, answer, run), self._checking)
         return answer
 
-    def _lens(self, run: FreeRun) -> tuple[Mapping[str, Any], frozenset[str]]:
+    def _lens(self, run: SqlRun) -> tuple[Mapping[str, Any], frozenset[str]]:
         """Return the specification of the lens of *run*, and the tables that lack a claim."""
         claims = repr([run.claims.get(name) for name in claims_of(run.catalog)])
         key = (id(run.catalog), run.context.stamp, claims)

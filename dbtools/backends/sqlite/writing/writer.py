@@ -12,7 +12,7 @@ from threading import Event
 from dbtools import errors
 from dbtools.backends.compile.queries import compile_changing_query
 from dbtools.backends.compile.writes import attempt_of, compile_write
-from dbtools.backends.compiled import Plan, WritePlan
+from dbtools.backends.compiled import Compiled, CompiledWrite
 from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import Row, WriteResult, WriteRun
 from dbtools.backends.sqlite.connection.connections import (
@@ -66,7 +66,7 @@ class SqliteWriter:
         self.pool = pool_of(lambda: FileConnection(where, "rw"), size=1)
         self._lock_timeout = lock_timeout
 
-    def compile(self, shape: WriteShape) -> WritePlan:
+    def compile(self, shape: WriteShape) -> CompiledWrite:
         """Return the SQL of *shape*; conditions load no cell of a hidden row, which may be too large."""
         if isinstance(shape, QueryShape):
             return compile_changing_query(shape, GRAMMAR, LIST_FORMS)
@@ -176,7 +176,7 @@ class WriteJob(Job):
         elsewhere = ((self._touched(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
-    def _rows(self, plan: Plan, *runs: tuple[object, ...]) -> list[Row]:
+    def _rows(self, plan: Compiled, *runs: tuple[object, ...]) -> list[Row]:
         before, most = self.driver.total_changes, plan.most
         rows: list[Row] = []
         for parameters in runs:
