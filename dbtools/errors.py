@@ -254,7 +254,7 @@ class ConfigurationError(DbtoolsError, code="configuration"):
         return "\n".join(each.line for each in self.mistakes)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""
     if len(name) > LONGEST_SIMILAR:
         return ""
@@ -268,7 +268,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return _suggestion([folded[match] for match in matches])
 
 
-def misspelled(name: str, known: Iterable[str]) -> str:
+def correction_of(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for those of very many *known* names that *name* misspells, or nothing."""
     return _suggestion(get_close_matches(name[:LONGEST_SIMILAR].lower(), known, n=3, cutoff=MISSPELLED))
 
@@ -277,7 +277,7 @@ def _suggestion(names: Sequence[str]) -> str:
     return f"Did you mean {alternatives(names)}? " if names else ""
 
 
-def unaccented(text: str) -> str:
+def without_accents(text: str) -> str:
     """Return *text* without accents, so that texts which differ only in these are similar."""
     letters = unicodedata.normalize("NFKD", text)
     return "".join(each for each in letters if not unicodedata.combining(each))
@@ -294,7 +294,7 @@ def nearest_path(path: Path) -> str:
     missing = next((each for each in (*reversed(path.parents), path) if not os.path.exists(each)), path)
     folder = "" if missing == path else f"There is no folder {missing}. "
     try:
-        return f"{folder}{nearest(missing.name, os.listdir(missing.parent))}"
+        return f"{folder}{did_you_mean(missing.name, os.listdir(missing.parent))}"
     except OSError:
         return folder
 

@@ -15,7 +15,7 @@ from dbtools.answers.styles import Text
 from dbtools.policy.roles import Limits
 from dbtools.schema.catalog import Location
 from dbtools.statements.select import Output
-from dbtools.statements.write import EarlierCall, WriteShape, known, paired
+from dbtools.statements.write import EarlierCall, WriteShape, pair_rows, without_none
 from dbtools.values.cells import (
     SIZED,
     Cut,
@@ -24,11 +24,11 @@ from dbtools.values.cells import (
     csv_line,
     encode_column,
     encoder,
-    held,
     is_media,
     json_of,
+    length_of,
     media_type,
-    shortened,
+    shorten_cell,
     size,
 )
 
@@ -68,7 +68,7 @@ class ResultSet:
         if self.length is not None:
             return self.length > most
         columns = zip(self.columns, self.kinds, strict=True)
-        return sum(held(column) for column, kinds in columns if kinds & SIZED) > most
+        return sum(length_of(column) for column, kinds in columns if kinds & SIZED) > most
 
 
 @dataclass(kw_only=True)
@@ -96,7 +96,7 @@ class Changed(ResultSet):
 
     def left_records(self, most: int | None = None) -> Sequence[Record]:
         """Return the first *most* rows that the role does not see any more, as they were."""
-        return self._records(known(self.left)[:most])
+        return self._records(without_none(self.left)[:most])
 
     def left_changes(self, most: int) -> Sequence[tuple[Record | None, Record | None]]:
         """Return the first *most* rows that the role does not see after the change, before it and after it.
@@ -107,7 +107,7 @@ class Changed(ResultSet):
         return list(zip(*pairs, strict=True))
 
     def _known_records(self, rows: tuple[tuple[object, ...] | None, ...]) -> Sequence[Record | None]:
-        return list(paired(self._records(known(rows)), rows))
+        return list(pair_rows(self._records(without_none(rows)), rows))
 
     def _records(self, rows: tuple[tuple[object, ...], ...]) -> Sequence[Record]:
         names = [output.term.name for output in self.outputs]
@@ -202,7 +202,7 @@ def encode_rows(found: ResultSet, names: Sequence[str], text: Text) -> EncodedRo
     return EncodedRows(columns=tuple(names), rows=list(zip(*columns, strict=True)), text=text)
 
 
-def too_wide() -> errors.BadArgument:
+def too_wide_error() -> errors.BadArgument:
     """Return the error for columns so wide that their names, or a single row, do not fit."""
     return errors.BadArgument(
         "One row of these columns is larger than max_tokens.", hint="Ask for fewer columns."
@@ -255,7 +255,7 @@ class Budget:
         """The bytes available for rows, entries or cells."""
         return self.limits.max_bytes - self.reserved
 
-    def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
+    def fitting_count(self, sizes: Iterable[int], beside: int = 0) -> int:
         """Return how many values of *sizes* bytes fit, in this order, in addition to *beside* other bytes."""
         return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
@@ -269,12 +269,12 @@ class Budget:
         table = encode_rows(found, names, self.text)
         count = total = len(found.rows)
         if total == 0 and size(table.columns) > self.room:
-            raise too_wide()
+            raise too_wide_error()
         after = cursor(count) if found.more else ""
         while count and (fits := self.fitting_rows(table, after)) < count:
             count, after = fits, cursor(max(1, fits))
         if count == 0 < total:
-            return self.narrowed(found, names, after if found.more or total > 1 else "")
+            return self.first_row_page(found, names, after if found.more or total > 1 else "")
         kept = found if count == total else replace(found, rows=found.rows[:count])
         return Page(found=kept, table=table, capped=count < total, next_cursor=after)
 
@@ -285,25 +285,25 @@ class Budget:
             return count
         written = zip(table.parts, table.lines, strict=True)
         sizes = (max(bytes_of(part), bytes_of(line)) + 1 for part, line in written)
-        return self.fitting(sizes, beside)
+        return self.fitting_count(sizes, beside)
 
-    def narrowed(self, found: ResultSet, names: Sequence[str], after: str) -> Page:
+    def first_row_page(self, found: ResultSet, names: Sequence[str], after: str) -> Page:
         """Return the first row of *found*, with the cells of *names* cut, and the cursor *after* it."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
 
         def cut(longest: int) -> Page:
-            cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
+            cells = [shorten_cell(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
             smaller = replace(found, rows=((*cells, *row[len(names) :]),), length=None)
             table = encode_rows(smaller, names, self.text)
             return Page(found=smaller, table=table, capped=len(found.rows) > 1, next_cursor=after)
 
-        return cut(self.longest(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
+        return cut(self.longest_cell(lambda longest: self.fitting_rows(cut(longest).table, after) == 1))
 
-    def longest(self, fits: Callable[[int], bool]) -> int:
+    def longest_cell(self, fits: Callable[[int], bool]) -> int:
         """Return the maximum length of cells at which a row *fits*, or raise BadArgument."""
         if not fits(SHORTEST_CUT):
-            raise too_wide()
+            raise too_wide_error()
         lengths = range(SHORTEST_CUT, self.limits.max_bytes)
         return lengths[bisect_left(lengths, True, key=lambda length: not fits(length)) - 1]
 
@@ -322,7 +322,7 @@ class Budget:
             shown.append(entry)
         return shown
 
-    def attached(
+    def attachments(
         self, row: Mapping[str, object], cells: Mapping[str, object], links: Mapping[str, Link | None]
     ) -> tuple[tuple[Media, ...], list[str]]:
         """Return the attachments among *cells* that fit beside *row*, and the names of media that do not.
@@ -357,7 +357,7 @@ class Budget:
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer with the rows of *page*."""
-        count, columns, more = len(page.found.rows), page.table.columns, _more(page.next_cursor, note)
+        count, columns, more = len(page.found.rows), page.table.columns, _page_notes(page.next_cursor, note)
         more = more if group_count is None else {"group_count": group_count, **more}
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
         rest = json_of(more) if more else ""
@@ -383,10 +383,10 @@ class Budget:
         pending: Pending | None = None,
     ) -> Answer:
         """Return the answer with *content*; invalid text is replaced in both channels."""
-        json = json_of({**content, **_more(next_cursor, note)})
+        json = json_of({**content, **_page_notes(next_cursor, note)})
         shown: dict[str, Any] = {"media": media, "links": links, "rows": rows, "truncated": truncated}
         return Answer(json=json, changed=changed, pending=pending, **shown)
 
 
-def _more(next_cursor: str, note: str) -> Mapping[str, object]:
+def _page_notes(next_cursor: str, note: str) -> Mapping[str, object]:
     return ({"next_cursor": next_cursor} if next_cursor else {}) | ({"note": note} if note else {})

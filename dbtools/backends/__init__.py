@@ -9,7 +9,7 @@ from dbtools import errors
 from dbtools.backends.port import CHANGE_LOCK_TIMEOUT, Backend
 from dbtools.backends.records import Registry
 from dbtools.backends.urls import home_path
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 
 __all__ = [
     "BACKENDS",
@@ -66,7 +66,7 @@ def resolved_url(url: str, folder: Path) -> str:
     """Return *url* with its relative paths resolved against *folder*."""
     if _scheme(url) not in BACKENDS:
         return url  # opening it will fail
-    resolved: str = _package(url).Backend.resolved(url, folder)
+    resolved: str = _package(url).Backend.absolute_url(url, folder)
     return resolved
 
 
@@ -83,7 +83,7 @@ def _package(url: str) -> Any:
     if scheme not in BACKENDS:
         raise errors.ConfigurationError(
             f"Databases with URLs that begin with {scheme!r} are not supported.",
-            hint=f"{nearest(scheme, BACKENDS)}A URL begins with one of: {listing(BACKENDS)}.",
+            hint=f"{did_you_mean(scheme, BACKENDS)}A URL begins with one of: {listing(BACKENDS)}.",
         )
     return import_module(BACKENDS[scheme])
 

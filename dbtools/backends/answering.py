@@ -26,7 +26,7 @@ def main(name: str, folders: Sequence[str]) -> None:
     """Say that the process has started, and answer requests until the server closes the pipe."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    module = _loaded(name, folders)
+    module = _load_module(name, folders)
     module.start()
     os.nice(5)  # callers of other tools go first
     # Linux counts the memory of the server as the process's own, up to here.
@@ -48,7 +48,7 @@ def main(name: str, folders: Sequence[str]) -> None:
             return
 
 
-def _loaded(name: str, folders: Sequence[str]) -> ModuleType:
+def _load_module(name: str, folders: Sequence[str]) -> ModuleType:
     """Return the module *name*, which may import packages from *folders*."""
     sys.path += folders
     root = Path(__file__).parents[2]

@@ -75,14 +75,14 @@ def bounded_cache(function: Callable[[KeyT], WrittenT]) -> Callable[[KeyT], Writ
     cache = BoundedCache[KeyT, WrittenT](count=RESULTS, most=MOST_RESULTS)
 
     @wraps(function)
-    def cached(key: KeyT) -> WrittenT:
+    def cached_result(key: KeyT) -> WrittenT:
         if (kept := cache.get(key)) is not None:
             return kept
         result = function(key)
         cache.keep(key, result, len(result))
         return result
 
-    return cached
+    return cached_result
 
 
 class CompiledCache(Generic[ShapeT, PlanT]):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dbtools.schema.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, grouped, split, words
+from dbtools.schema.sql import Group, Lexis, Part, SqlError, Token, TokenKind, code_of, nest, split, words
 from dbtools.values.types import Family
 
 LONGEST_CHECK = 20_000  #: characters; longer constraints are ignored
@@ -56,11 +56,11 @@ def limits_of(checks: Iterable[Check], family: Family) -> dict[str, Any]:
             limits.setdefault("choices", literals)
         else:
             end = "minimum" if operator.startswith(">") else "maximum"
-            limits.setdefault(end, _bound(literals[0], operator, family))
+            limits.setdefault(end, _limit_text(literals[0], operator, family))
     return limits
 
 
-def _bound(literal: str, operator: str, family: Family) -> str:
+def _limit_text(literal: str, operator: str, family: Family) -> str:
     if operator.endswith("="):
         return literal
     if family is Family.INTEGER and WHOLE_NUMBER.fullmatch(literal):
@@ -82,29 +82,29 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     if len(expression) > LONGEST_CHECK or expression.count("(") > MOST_BRACKETS:
         return ()
     try:
-        parts: _Parts = grouped(code_of(expression, lexis), expression).parts
+        parts: _Parts = nest(code_of(expression, lexis), expression).parts
     except SqlError:
         return ()
     if parts and parts[0].word == "check":
         # NOT VALID and similar words after the parentheses mean that some rows may not comply.
-        parts = _inside(parts[1:]) or []
+        parts = _content_of(parts[1:]) or []
     return tuple(_conditions(parts))
 
 
-def _inside(parts: _Parts) -> _Parts | None:
+def _content_of(parts: _Parts) -> _Parts | None:
     """Return the content of a pair of parentheses, None if *parts* are anything else."""
     group = parts[0] if len(parts) == 1 else None
     return group.parts if isinstance(group, Group) and group.word == "(" else None
 
 
-def _bare(parts: _Parts) -> _Parts:
-    while (inside := _inside(parts)) is not None:
+def _without_brackets(parts: _Parts) -> _Parts:
+    while (inside := _content_of(parts)) is not None:
         parts = inside
     return parts
 
 
 def _conditions(parts: _Parts) -> Iterator[Check]:
-    parts = _bare(parts)
+    parts = _without_brackets(parts)
     alternatives, conditions = split(parts, "or"), _conjuncts(parts)
     if any(part.word == "case" for part in parts):
         return
@@ -133,7 +133,7 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
 def _unless_null(alternatives: Sequence[_Parts]) -> Iterator[Check]:
     """Read `x is null or …`."""
     for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
-        match _bare(nulls):
+        match _without_brackets(nulls):
             case [*left, Token(word="is"), Token(word="null")] if (column := _column(left)) is not None:
                 yield from (check for check in _conditions(others) if check.column == column)
 
@@ -148,16 +148,16 @@ def _comparison(parts: _Parts) -> Iterator[Check]:
         left, operator, right = right, FLIPPED[operator], left
     match operator:
         case "in":
-            yield from _chosen(left, split(_inside(right) or (), ","))
+            yield from _choice_checks(left, split(_content_of(right) or (), ","))
         case "=" | "==":
-            yield from _chosen(left, _array(right) if right and right[0].word == "any" else [right])
+            yield from _choice_checks(left, _array(right) if right and right[0].word == "any" else [right])
         case "between":
-            yield from _bounded(left, (">=", "<="), split(right, "and"))
+            yield from _bound_checks(left, (">=", "<="), split(right, "and"))
         case _:
-            yield from _bounded(left, (operator,), [right])
+            yield from _bound_checks(left, (operator,), [right])
 
 
-def _chosen(left: _Parts, values: Iterable[_Parts]) -> Iterator[Check]:
+def _choice_checks(left: _Parts, values: Iterable[_Parts]) -> Iterator[Check]:
     # For equality, a cast to text changes nothing.
     column, literals = _column(left, TEXT_TYPES), [_literal(each) for each in values]
     known = [
@@ -167,7 +167,7 @@ def _chosen(left: _Parts, values: Iterable[_Parts]) -> Iterator[Check]:
         yield Check(column, "=", tuple(dict.fromkeys(known)))
 
 
-def _bounded(left: _Parts, operators: Sequence[str], values: Sequence[_Parts]) -> Iterator[Check]:
+def _bound_checks(left: _Parts, operators: Sequence[str], values: Sequence[_Parts]) -> Iterator[Check]:
     column, texts = _column(left), [literal.text for each in values if (literal := _literal(each))]
     if column is not None and len(texts) == len(operators):
         for operator, text in zip(operators, texts, strict=True):
@@ -185,9 +185,9 @@ def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
 
 def _operand(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return the operand before an outer `::`, and the type after it."""
-    plain, *casts = split(_bare(parts), "::")
+    plain, *casts = split(_without_brackets(parts), "::")
     # Two casts, or a length, make an unknown type.
-    return _bare(plain), " ".join(part.word for cast in casts for part in cast) if casts else None
+    return _without_brackets(plain), " ".join(part.word for cast in casts for part in cast) if casts else None
 
 
 def _literal(parts: _Parts) -> _Literal | None:
@@ -211,7 +211,7 @@ def _literal(parts: _Parts) -> _Literal | None:
 
 def _array(parts: _Parts) -> list[list[Part]]:
     """Return the items of `any (array[…])`, with or without a cast to text."""
-    match _operand(_inside(parts[1:]) or ()):
+    match _operand(_content_of(parts[1:]) or ()):
         case [Token(TokenKind.WORD) as word, Group(word="[") as items], cast if word.word == "array":
             return split(items.parts, ",") if cast is None or cast.removesuffix(" [") in TEXT_TYPES else []
         case _:

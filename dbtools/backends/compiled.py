@@ -126,8 +126,8 @@ class Compiled:
         """
         bound = {"limit": limit + 1, **self.constants, **values}
         bound |= {name: str(bound[name]).translate(UNSPACED) for name in self._within_json}
-        bound |= {sought(name): bound[name] for name in self._patterns}
-        bound |= {begun(name): _beginning(str(bound[name])) for name in self._patterns}
+        bound |= {search_parameter(name): bound[name] for name in self._patterns}
+        bound |= {prefix_parameter(name): _prefix_pattern(str(bound[name])) for name in self._patterns}
         return tuple([self._written(name, bound[name]) for name in self.parameters])
 
     def _written(self, name: str, value: object) -> object:
@@ -198,12 +198,12 @@ def pin(at: int) -> str:
     return f"pin{at}"
 
 
-def sought(name: str) -> str:
+def search_parameter(name: str) -> str:
     """Return the parameter for the text whose LIKE pattern is the parameter *name*."""
     return f"{name}_text"
 
 
-def begun(name: str) -> str:
+def prefix_parameter(name: str) -> str:
     """Return the parameter for a LIKE pattern of what begins as the text of the parameter *name* does.
 
     It matches all texts that begin with that text in any case, although LIKE may ignore only that of ASCII.
@@ -211,7 +211,7 @@ def begun(name: str) -> str:
     return f"{name}_begun"
 
 
-def _beginning(text: str) -> str:
+def _prefix_pattern(text: str) -> str:
     # In lower case, two letters beyond ASCII are i and k: the dotted I, and the sign of Kelvin. An escape may
     # mean a byte that is not UTF-8.
     return pattern(Operator.STARTS_WITH, re.split(r"[iIkK]|\\x|[^\x01-\x7f]", text, maxsplit=1)[0])

@@ -27,7 +27,7 @@ from dbtools.schema.catalog import Catalog, Column, RowFilter, Selection, Table
 from dbtools.schema.sql import Fragment, Lexis, Parameter
 from dbtools.statements.select import Shape
 from dbtools.statements.write import WriteShape
-from dbtools.values.types import ColumnType, Family, quoted
+from dbtools.values.types import ColumnType, Family, quote
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -212,13 +212,13 @@ class Backend(ABC):
         """The location of the database and the login, for messages: never a password."""
 
     @staticmethod
-    def resolved(url: str, folder: Path) -> str:
+    def absolute_url(url: str, folder: Path) -> str:
         """Return *url* with its relative paths resolved against *folder*."""
         return url
 
-    def shareable(self) -> tuple[str, Mapping[str, str]]:
+    def shareable_url(self) -> tuple[str, Mapping[str, str]]:
         """Return a URL without passwords that works in any folder, and the variables that it needs."""
-        return self.resolved(self.url, Path.cwd()), {}
+        return self.absolute_url(self.url, Path.cwd()), {}
 
     @abstractmethod
     def load_runner(self) -> Runner:
@@ -298,7 +298,9 @@ class Backend(ABC):
             hint="Roles limit what callers see and change.",
         )
 
-    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+    async def missing_privileges(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Lacking:
         """Return what the login of `write_url` lacks for the writes of *tables*.
 
         The login has the settings *session*; raise Refused if the database does not accept them.
@@ -327,4 +329,4 @@ def check_names(names: Iterable[str]) -> None:
         raise Refused("The query has no columns.")
     for name, times in number.items():
         if times > 1:
-            raise Refused(f"{times} columns are named {quoted(name)}.", hint="Name each with AS.")
+            raise Refused(f"{times} columns are named {quote(name)}.", hint="Name each with AS.")

@@ -136,10 +136,12 @@ class WorkerPool:
         process: Worker | None = None
         try:
             async with asyncio.timeout_at(ends + PROCESS_GRACE), turn, self.pool.connection() as process:
-                answer: Mapping[str, Any] = await process.ask({**request, "timeout": _left(ends)})
+                answer: Mapping[str, Any] = await process.ask(
+                    {**request, "timeout": _remaining_seconds(ends)}
+                )
                 if "needs" in answer:
                     spec = await specify()
-                    answer = await process.ask({**request, "spec": spec, "timeout": _left(ends)})
+                    answer = await process.ask({**request, "spec": spec, "timeout": _remaining_seconds(ends)})
                 return answer
         except WorkerLost:
             return LOST
@@ -160,6 +162,6 @@ class WorkerPool:
         return ended
 
 
-def _left(ends: float) -> float:
+def _remaining_seconds(ends: float) -> float:
     """Return the seconds until the time of the loop is *ends*."""
     return max(ends - asyncio.get_running_loop().time(), LEAST)

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from dbtools import errors
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 REVISION = "registry_0001"  #: of the tables that this release reads and writes, as named in `migrations`
 #: What to do with the tables of another one.
@@ -69,7 +69,7 @@ class Registry:
         others = sorted({*self.revisions} - {REVISION})
         if others:
             raise errors.ConfigurationError(
-                f"The registry has version {quoted(others[-1])}: this dbtools needs {REVISION}.",
+                f"The registry has version {quote(others[-1])}: this dbtools needs {REVISION}.",
                 hint=OTHER_REVISION,
             )
         entries: dict[str, RegistryEntry] = {}

@@ -11,10 +11,10 @@ import anyio
 
 from dbtools.answers.results import ResultSet
 from dbtools.backends.runs import SqlRun
-from dbtools.errors import SqlRefused, listing, misspelled, nearest
+from dbtools.errors import SqlRefused, correction_of, did_you_mean, listing
 from dbtools.schema.catalog import Catalog
-from dbtools.schema.sql import Group, Lexis, SqlError, Token, TokenKind, code_of, grouped, words
-from dbtools.values.types import Mask, quoted
+from dbtools.schema.sql import Group, Lexis, SqlError, Token, TokenKind, code_of, nest, words
+from dbtools.values.types import Mask, quote
 
 T = TypeVar("T")
 LONG = 200  #: characters of a statement that takes some milliseconds to check
@@ -74,7 +74,7 @@ async def check(sql: str, checks: Callable[[], T], limiter: anyio.CapacityLimite
     return await anyio.to_thread.run_sync(checks, abandon_on_cancel=True, limiter=limiter)
 
 
-def refused(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:
+def sql_refusal(rule: str, hint: str = "", *, position: int | None = None) -> SqlRefused:
     """Return the refusal by *rule*, a sentence; *position*: of the first wrong character, from 0."""
     place = "" if position is None else f" (position {position + 1})"
     return SqlRefused(f"{rule.removesuffix('.')}{place}.", hint=hint)
@@ -86,28 +86,30 @@ def statement_of(sql: str, lexis: Lexis) -> list[Token]:
         tokens = code_of(sql, lexis)
         while tokens and tokens[-1].kind is TokenKind.SEMICOLON:
             tokens.pop()
-        whole = grouped(tokens, sql)
+        whole = nest(tokens, sql)
     except SqlError as exc:
         if "parameter" in exc.problem:
-            raise refused(*NO_PARAMETERS, position=exc.offset) from exc
-        raise refused(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
+            raise sql_refusal(*NO_PARAMETERS, position=exc.offset) from exc
+        raise sql_refusal(exc.problem[:1].upper() + exc.problem[1:], position=exc.offset) from exc
     first = next((token for token in tokens if token.text != "("), None)
     if first is None:
-        raise refused("The statement is empty", SELECT_ONLY)
+        raise sql_refusal("The statement is empty", SELECT_ONLY)
     if first.word not in READING:
         hint = f"{SELECT_ONLY} {DESCRIBED}"
-        raise refused("This is not a SELECT", hint, position=first.offset)
-    if (other := _changing(whole)) is not None:
-        raise refused("This is not a SELECT", SELECT_ONLY, position=other.offset)
+        raise sql_refusal("This is not a SELECT", hint, position=first.offset)
+    if (other := _change_word(whole)) is not None:
+        raise sql_refusal("This is not a SELECT", SELECT_ONLY, position=other.offset)
     for token in tokens:
         if token.kind is TokenKind.SEMICOLON:
-            raise refused("There are several statements", "Make one call for each.", position=token.offset)
+            raise sql_refusal(
+                "There are several statements", "Make one call for each.", position=token.offset
+            )
         if token.kind is TokenKind.PARAMETER:
-            raise refused(*NO_PARAMETERS, position=token.offset)
+            raise sql_refusal(*NO_PARAMETERS, position=token.offset)
     return tokens
 
 
-def _changing(statement: Group) -> Token | None:
+def _change_word(statement: Group) -> Token | None:
     """Return the word that begins a change after the common table expressions of *statement*, if any does."""
     if statement.parts[0].word != "with":
         return None
@@ -128,11 +130,11 @@ def unknown_table(name: str, catalog: Catalog, *, position: int | None = None) -
     """Return the refusal of the table *name*, which *catalog* lacks."""
     labels = [catalog.label(table) for table in catalog.tables if table.aggregated]
     known = f"Tables: {listing(labels)}." if len(labels) <= 20 else DESCRIBED
-    rule = f"There is no table {quoted(name, LONGEST_NAME)}"
+    rule = f"There is no table {quote(name, LONGEST_NAME)}"
     last = name.rpartition(".")[2]
     same = [label for label in labels if label.lower() == last.lower()]
-    close = f"Write just {same[0]}. " if same else nearest(last, labels)
-    return refused(rule, f"{close}{known}", position=position)
+    close = f"Write just {same[0]}. " if same else did_you_mean(last, labels)
+    return sql_refusal(rule, f"{close}{known}", position=position)
 
 
 def unknown_column(
@@ -145,15 +147,15 @@ def unknown_column(
     columns = [each for each in dict.fromkeys(column.name for column in seen) if each not in hashed]
     qualifier, _, last = name.rpartition(".")
     if last in hashed:
-        rule = f"run_sql cannot read {quoted(last, LONGEST_NAME)}, which is masked by a hash"
-        return refused(rule, "Use the tools that list its table.", position=position)
+        rule = f"run_sql cannot read {quote(last, LONGEST_NAME)}, which is masked by a hash"
+        return sql_refusal(rule, "Use the tools that list its table.", position=position)
     if qualifier and last in columns:
         close = "Qualify it with a table of the same FROM, or with its alias. "
     else:
-        close = nearest(last, columns)
+        close = did_you_mean(last, columns)
     text = " Write text in single quotes." if f'"{last}"' in sql else ""
     hint = f"{close}{DESCRIBED}{text}"
-    return refused(f"There is no column {quoted(name, LONGEST_NAME)}", hint, position=position)
+    return sql_refusal(f"There is no column {quote(name, LONGEST_NAME)}", hint, position=position)
 
 
 def unknown_function(
@@ -163,5 +165,5 @@ def unknown_function(
 
     *hint*: what to write for it, if that is known.
     """
-    rule = f"The function {quoted(name, LONGEST_NAME)} does not exist or is not permitted"
-    return refused(rule, hint or f"{misspelled(name, known)}{COMPUTING}", position=position)
+    rule = f"The function {quote(name, LONGEST_NAME)} does not exist or is not permitted"
+    return sql_refusal(rule, hint or f"{correction_of(name, known)}{COMPUTING}", position=position)

@@ -20,7 +20,16 @@ from dbtools.backends.refusals import Cause, kept_row, many_by_query, many_match
 from dbtools.backends.runs import JournalEntry, Row, WriteResult, WriteRun
 from dbtools.schema.catalog import Column
 from dbtools.statements.select import Output, QueryShape
-from dbtools.statements.write import KEPT, EarlierCall, RowKeys, WriteKind, keys_of, repeated, taken, used
+from dbtools.statements.write import (
+    KEPT,
+    EarlierCall,
+    RowKeys,
+    WriteKind,
+    keys_of,
+    repeated_key,
+    taken_key,
+    used_confirmation,
+)
 from dbtools.values.types import ColumnType, Family
 
 JOURNAL_TABLE = "dbtools_write"
@@ -90,7 +99,7 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     yield journal.prune, journal.prune.bound({"seconds": now - KEPT}, 1)
     parameters = {**run.entry._asdict(), "seconds": now}
     if not (yield journal.enter, journal.enter.bound(parameters, 1)):
-        earlier = _earlier(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
+        earlier = _earlier_call(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
         return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
     if not run.steps:
         return WriteResult(rows=(), before=(), affected=0)
@@ -101,13 +110,13 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     return result
 
 
-def _earlier(entry: JournalEntry, found: Sequence[Row]) -> EarlierCall:
+def _earlier_call(entry: JournalEntry, found: Sequence[Row]) -> EarlierCall:
     """Return the call that has the key of *entry*, as *found*; raise Conflict or NotConfirmed."""
     if not found:
-        raise used()
+        raise used_confirmation()
     ((arguments, seconds, affected, kept),) = found
     if arguments != entry.arguments:
-        raise taken()
+        raise taken_key()
     keys: RowKeys | None = None
     if kept is not None:
         table, columns, rows = json.loads(str(kept))
@@ -135,7 +144,7 @@ def _run_steps(run: WriteRun) -> Script[WriteResult]:
 def _change_by_query(
     plan: CompiledWrite, most: int, values: Mapping[str, object], run: WriteRun
 ) -> Script[WriteResult]:
-    found = yield _bound(plan.change, values, run=run, limit=most)
+    found = yield _bound_plan(plan.change, values, run=run, limit=most)
     affected = len(found) if plan.change.outputs else int(str(found[0][0]))
     if affected > most:
         raise many_by_query(most)
@@ -174,15 +183,15 @@ def _change_row(
     is_delete, expects = plan.after is None, len(plan.write.conditions) > plan.write.key_count
     # What is expected is compared only with a row that the role sees: a comparison may raise an error.
     if plan.before is not None and (expects or not is_delete):
-        before = yield _bound(plan.before, values, run=run)
+        before = yield _bound_plan(plan.before, values, run=run)
         if not before:
             # Row-level security shows fewer rows to a SELECT that locks them.
-            is_seen = plan.unlocked is not None and (yield _bound(plan.unlocked, values, run=run))
+            is_seen = plan.unlocked is not None and (yield _bound_plan(plan.unlocked, values, run=run))
             raise kept_row() if is_seen else errors.NoRow(step=at)
-    found = yield _bound(plan.change, values, run=run)
+    found = yield _bound_plan(plan.change, values, run=run)
     if not found:
-        seen = (yield _bound(plan.before, values, run=run)) if plan.before is not None else ()
-        raise _unchanged(plan, seen, at)
+        seen = (yield _bound_plan(plan.before, values, run=run)) if plan.before is not None else ()
+        raise _unchanged_error(plan, seen, at)
     if len(found) > 1:
         raise errors.TooManyRows
     is_update = plan.write.kind is WriteKind.UPDATE
@@ -195,7 +204,7 @@ def _refuse_repeated(plan: CompiledWrite, identity: Row, at: int, step_of: Mappi
     Only the database knows which keys are equal: by a collation, or as numbers.
     """
     if identity and (first := step_of.get(repr(identity))) is not None:
-        raise repeated(plan.write.conflict or plan.write.table.key_columns, at, first)
+        raise repeated_key(plan.write.conflict or plan.write.table.key_columns, at, first)
 
 
 def _upsert_row(
@@ -208,14 +217,14 @@ def _upsert_row(
     """
     assert plan.existing is not None
     if plan.write.conflict_where and plan.attempt is not None:
-        found = yield _bound(plan.attempt, values, run=run)
+        found = yield _bound_plan(plan.attempt, values, run=run)
         if found:
             return StepResult(found, (None,))
     for left in reversed(range(ATTEMPTS + 1)):
-        seen = yield _bound(plan.existing, values, run=run)
+        seen = yield _bound_plan(plan.existing, values, run=run)
         if seen or plan.attempt is None or not left:
             break
-        found = yield _bound(plan.attempt, values, run=run)
+        found = yield _bound_plan(plan.attempt, values, run=run)
         if found:
             return StepResult(found, (None,))
         # The row is hidden, or another transaction has just inserted it.
@@ -229,9 +238,9 @@ def _upsert_row(
     _refuse_repeated(plan, existing, at, step_of)
     if plan.instead is None:
         return StepResult((), (), existing)
-    found = yield _bound(plan.instead, {**values, **_places(existing)}, run=run)
+    found = yield _bound_plan(plan.instead, {**values, **_places(existing)}, run=run)
     if not found:
-        raise _unchanged(plan, seen, at)
+        raise _unchanged_error(plan, seen, at)
     return StepResult(found, (before,), existing)
 
 
@@ -239,7 +248,7 @@ def _change_matching(plan: CompiledWrite, values: Mapping[str, object], run: Wri
     """Change all rows that meet the conditions, or none."""
     shape = plan.write
     assert plan.before is not None
-    found = yield _bound(plan.before, values, run=run, limit=shape.most)
+    found = yield _bound_plan(plan.before, values, run=run, limit=shape.most)
     if len(found) > shape.most:
         raise many_matches(shape.most)
     if not found:
@@ -248,7 +257,7 @@ def _change_matching(plan: CompiledWrite, values: Mapping[str, object], run: Wri
     before, pins = [row[:width] for row in found], [row[width:] for row in found]
     keys = [cells[: len(shape.table.key_columns)] for cells in pins]
     pinned = {pin(at): list(cells) for at, cells in enumerate(zip(*pins, strict=True))}
-    changed = yield _bound(plan.change, {**values, **pinned}, run=run)
+    changed = yield _bound_plan(plan.change, {**values, **pinned}, run=run)
     if shape.kind is WriteKind.DELETE:
         yield from _check_deleted(plan, keys, changed, run)
         yield None
@@ -276,7 +285,9 @@ def _read_each(
         old = before[at : at + 1]
         stayed += old if shown else ()
         if not shown and plan.after is not None:
-            after = (yield _bound(plan.left, _places(identity), run=run)) if plan.left is not None else ()
+            after = (
+                (yield _bound_plan(plan.left, _places(identity), run=run)) if plan.left is not None else ()
+            )
             left.append((next(iter(old), None), next(iter(after), None)))
     return WriteResult(
         rows=rows,
@@ -294,9 +305,9 @@ def _check_deleted(
     left = set(keys) - set(deleted)
     # One database does not return a row that a foreign key deletes together with another one.
     if len(deleted) + len(left) > len(keys) or (left and plan.after is None):
-        raise _incomplete(plan)
-    if left and plan.after is not None and (yield _bound(plan.after, *map(_places, left), run=run)):
-        raise _incomplete(plan)
+        raise _incomplete_error(plan)
+    if left and plan.after is not None and (yield _bound_plan(plan.after, *map(_places, left), run=run)):
+        raise _incomplete_error(plan)
     return ()
 
 
@@ -312,11 +323,11 @@ def _in_order(plan: CompiledWrite, keys: Sequence[Row], changed: Sequence[Row]) 
     by_key = {tuple(row[width + at] for at in same): row[:width] for row in changed}
     identities = [by_key.get(tuple(key[at] for at in same)) for key in keys]
     if len(changed) != len(keys) or None in identities:
-        raise _incomplete(plan)
+        raise _incomplete_error(plan)
     return [each for each in identities if each is not None]
 
 
-def _incomplete(plan: CompiledWrite) -> errors.CallError:
+def _incomplete_error(plan: CompiledWrite) -> errors.CallError:
     """Return why the change has left out some of the matching rows."""
     # A change that is pinned to the versions of rows misses those that another transaction has changed since.
     is_pinned = pin(0) in plan.change.parameters
@@ -328,12 +339,12 @@ def _read_after(plan: CompiledWrite, identities: Sequence[Row], run: WriteRun) -
     if plan.after is None:
         return ()
     places = [_places(each) for each in identities]
-    shown = yield _bound(plan.after, *places, run=run)
+    shown = yield _bound_plan(plan.after, *places, run=run)
     # Without a filter, a trigger has moved a row elsewhere.
     filtered = plan.write.table.filter is not None and not plan.write.writes.leaves
     if len(shown) < len(places) and filtered:
         raise unseen_row(plan.write)
-    if plan.checked is not None and len((yield _bound(plan.checked, *places, run=run))) < len(places):
+    if plan.checked is not None and len((yield _bound_plan(plan.checked, *places, run=run))) < len(places):
         raise unfit_row(plan.write)
     return shown
 
@@ -342,12 +353,12 @@ def _places(identity: Row) -> Mapping[str, object]:
     return {place(at): cell for at, cell in enumerate(identity)}
 
 
-def _bound(plan: Compiled, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
+def _bound_plan(plan: Compiled, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
     claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
     return plan, *(plan.bound({**each, **claims}, limit) for each in values)
 
 
-def _unchanged(plan: CompiledWrite, seen: Sequence[Row], at: int) -> errors.CallError:
+def _unchanged_error(plan: CompiledWrite, seen: Sequence[Row], at: int) -> errors.CallError:
     """Return why the change of the step *at* found no row; *seen*: the row exists."""
     if plan.before is not None and not seen:
         return errors.NoRow(step=at)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from dbtools.errors import ConfigurationError, listing, nearest
+from dbtools.errors import ConfigurationError, did_you_mean, listing
 from dbtools.schema.sql import words
 
 #: Parameters in URLs of other tools, which mean nothing to a database.
@@ -72,5 +72,5 @@ def check_value(name: str, value: str, parameter: UrlParameter) -> None:
         return
     if parameter.why:
         raise ConfigurationError(f"{name}={value} in the database's URL: {parameter.why}.")
-    hint = f"{nearest(value, parameter.values)}It takes one of: {listing(parameter.values)}."
+    hint = f"{did_you_mean(value, parameter.values)}It takes one of: {listing(parameter.values)}."
     raise ConfigurationError(f"{name}={value} in the database's URL: unknown value.", hint=hint)

@@ -97,7 +97,7 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], write: bool, as
     asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
     answer = with_toolbox(
         settings,
-        lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments, asks=asks),
+        lambda toolbox, _: _call_and_log(settings, toolbox, caller, tool, arguments, asks=asks),
         role,
         title="",
     )
@@ -190,7 +190,7 @@ def _value_of(text: str) -> tuple[Any, str]:
     return text, problem if text.lstrip().startswith(("[", "{")) else ""
 
 
-async def _called(
+async def _call_and_log(
     settings: "Settings",
     toolbox: "Toolbox",
     caller: "Caller",
@@ -239,10 +239,10 @@ async def _ask(progress: ExitStack, question: str) -> None:
     import anyio
 
     from dbtools.errors import NotConfirmed
-    from dbtools.values.cells import visible
+    from dbtools.values.cells import escape
 
     progress.close()
-    click.echo(f"{visible(question)}\nMake this change? [y/N] ", err=True, nl=False)
+    click.echo(f"{escape(question)}\nMake this change? [y/N] ", err=True, nl=False)
     if sys.platform != "win32":
         # Unlike a read, this wait ends when the user presses Ctrl-C.
         await anyio.wait_readable(sys.stdin)

@@ -62,7 +62,7 @@ class Client:
     def entry(self, url: str, token: str | None) -> Entry:
         """Return the entry of the server at *url*; *token* is the variable that holds the token."""
         if self.url is None or (token and self.token is None):
-            return _bridged(url, token)
+            return _bridge_entry(url, token)
         kind = {"type": "http"} if self.has_type else {}
         return {**kind, self.url: url, **(self.token(token) if token and self.token else {})}
 
@@ -80,7 +80,7 @@ def _folders() -> Mapping[str, Path]:
     return {"home": home, "config": config, "dot_config": dot_config, "claude": claude, "codex": codex}
 
 
-def _bridged(url: str, token: str | None) -> Entry:
+def _bridge_entry(url: str, token: str | None) -> Entry:
     """Return an entry that starts mcp-remote, for a client without HTTP or without variables in headers.
 
     Such a client does not pass on its environment, so the entry holds the token itself.
@@ -277,7 +277,7 @@ def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
     from dbtools.settings.files import VARIABLE
 
     settings = settings_for(target, role)
-    _, environment = open_backend(settings.database.url).shareable()
+    _, environment = open_backend(settings.database.url).shareable_url()
     if settings.origin.path:
         # A password in the file stays there. The client passes on the variables that the file uses.
         names = [*environment, *VARIABLE.findall(json.dumps(settings.origin.content()))]
@@ -295,7 +295,7 @@ def place_of(target: str | None) -> str:
     from dbtools.settings.files import FILE
 
     if target is not None and is_url(target):
-        url, _ = open_backend(target).shareable()
+        url, _ = open_backend(target).shareable_url()
         return url
     return os.path.abspath(home_path(target or FILE))
 

@@ -91,7 +91,7 @@ def read(text: str, suffix: str) -> Mapping[str, Any]:
         except TOMLKitError as exc:
             raise ValueError(f"not TOML: {exc}") from exc
     try:
-        content = json.loads(_strict(text) if text.strip() else "{}")
+        content = json.loads(_strict_json(text) if text.strip() else "{}")
     except json.JSONDecodeError as exc:
         raise ValueError(f"line {exc.lineno}: not JSON: {exc.msg}") from exc
     if not isinstance(content, dict):
@@ -133,7 +133,7 @@ def _edits_of_toml(text: str, section: str, name: str, entry: Entry | None) -> I
 def _additions(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
     """Yield *text* with *entry* first in each object that may be its *section*, or in a new one."""
     text = text if text.strip() else "{}\n"
-    strict = _strict(text)
+    strict = _strict_json(text)
     unit = re.search(r"\n([ \t]+)\S", text)
     step = unit[1] if unit else INDENT
     found = re.finditer(rf'"{section}"\s*:\s*{{', strict)
@@ -151,7 +151,7 @@ def _additions(text: str, section: str, name: str, entry: Entry | None) -> Itera
 
 def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
     """Yield *text* without each member that may be *name*, without its comma, and without an empty line."""
-    bare, strict = _bare(text), _strict(text)
+    bare, strict = _without_comments(text), _strict_json(text)
     for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:\s*", strict):
         try:
             _, end = json.JSONDecoder().raw_decode(strict, found.end())
@@ -168,19 +168,19 @@ def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterat
         yield head + (tail.removeprefix("\n") if head.endswith("\n") else text[end:])
 
 
-def _bare(text: str) -> str:
+def _without_comments(text: str) -> str:
     """Return *text* with spaces instead of comments."""
     if not any(each in text for each in COMMENTS):
         return text
     return JSONC.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
 
 
-def _strict(text: str) -> str:
+def _strict_json(text: str) -> str:
     """Return *text* with spaces instead of comments and of commas after last members."""
     try:
         json.loads(text)
     except ValueError:
-        bare = _bare(text)
+        bare = _without_comments(text)
     else:
         return text
     for left, right in pairwise(JSONC.finditer(bare)):

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from dbtools.cli.options import (
-    counted,
+    count_of,
     example,
     has_colours,
     json_option,
@@ -99,7 +99,7 @@ def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None
                 click.echo("No calls match.", err=True)
         finally:
             if skipped:
-                no_calls = counted(skipped, "line that is", "lines that are")
+                no_calls = count_of(skipped, "line that is", "lines that are")
                 click.echo(f"dbtools: skipped {no_calls} not a call.", err=True)
 
 
@@ -158,9 +158,9 @@ def _json(line: bytes) -> str:
 
 def _row(call: LoggedCall) -> str:
     """Return *call* as one line, as wide as a terminal at most."""
-    from dbtools.values.cells import json_of, visible
+    from dbtools.values.cells import escape, json_of
 
-    cells = (visible(each).translate(ESCAPES) for each in _cells(call))
+    cells = (escape(each).translate(ESCAPES) for each in _cells(call))
     head = "  ".join(map(str.ljust, cells, WIDTHS))
     line = f"{head}  {json_of(call.get('changes') or call.get('arguments'))}"
     if len(line) > (room := width_of(sys.stdout)):

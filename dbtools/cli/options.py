@@ -70,7 +70,7 @@ def echo(as_json: bool, content: object, text: str = "") -> None:
     click.echo(json_of(content) if as_json else text)
 
 
-def counted(count: int, noun: str, nouns: str = "") -> str:
+def count_of(count: int, noun: str, nouns: str = "") -> str:
     """Return *count* with its *noun*, whose plural is *nouns* if it is irregular."""
     return f"1 {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
 
@@ -120,7 +120,7 @@ def with_writes(settings: "Settings", write: bool) -> "Settings":
         raise click.UsageError(
             "--write works only without [roles]. Grant insert, update or delete to a role instead."
         )
-    return settings.having("database", "writable", True) if write else settings
+    return settings.with_value("database", "writable", True) if write else settings
 
 
 def check_roles(settings: "Settings", *roles: str) -> None:
@@ -171,10 +171,10 @@ def run(function: Callable[..., Any], *arguments: Any, **options: object) -> Any
     """Run an async *function* to its end, or until Ctrl-C, on an event loop with *options*."""
     import anyio
 
-    return anyio.run(_until_interrupted, function, arguments, backend_options=options)
+    return anyio.run(_run_until_interrupt, function, arguments, backend_options=options)
 
 
-async def _until_interrupted(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+async def _run_until_interrupt(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Run *function*; Ctrl-C cancels it, and a second one ends the process without waiting for that."""
     import asyncio
     import signal

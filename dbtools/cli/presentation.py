@@ -13,14 +13,14 @@ from rich.text import Text
 
 from dbtools.answers.results import Answer
 from dbtools.answers.styles import Listing
-from dbtools.cli.options import counted, has_colours, width_of
+from dbtools.cli.options import count_of, has_colours, width_of
 from dbtools.errors import listing, series
 from dbtools.findings import Finding
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import RoleSnapshot
 from dbtools.tools.definition import tokens_of, tool_content
-from dbtools.values.cells import json_of, visible
+from dbtools.values.cells import escape, json_of
 
 ANY_WIDTH = 1_000_000  #: columns: more than any table has
 #: The columns that are not in the middle of the table of described tables, by their places.
@@ -42,7 +42,7 @@ def print_tools(view: RoleSnapshot, *, split: bool, listing: Listing) -> None:
     table.add_section()
     costs = zip(view.costs, (definition.name for definition in view.definitions), strict=True)
     totals = [sum(row[place] for row in rows) for place in range(2, len(parts) + 3)]
-    table.add_row(*map(_text, [counted(len(rows), "tool"), "", *totals]))
+    table.add_row(*map(_text, [count_of(len(rows), "tool"), "", *totals]))
     _print(table)
     if lines := [*view.replaced(listing)]:
         _print("\n".join(lines))
@@ -73,17 +73,17 @@ def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:
     """Print each finding and each of *steps* on a line, what should be known, and a migration's changes."""
     lines = [str(finding) for finding in (*steps, *found.findings)] or ["No problems found."]
     for name, facts in found.queries.items():
-        does = (f"reads {visible(', '.join(facts.reads)) or 'no table'}", *map(visible, facts.changes))
+        does = (f"reads {escape(', '.join(facts.reads)) or 'no table'}", *map(escape, facts.changes))
         lines.append(f"The query {name} {series(does)}.")
         unseen = facts.unseen.items()
         lines += [
-            f"The role {role} may call {name}, although it reads {visible(series(what))}."
+            f"The role {role} may call {name}, although it reads {escape(series(what))}."
             for role, what in unseen
         ]
     for role, views in found.views.items():
         lines.append(
             f"The patterns of the role {role} do not grant views that may show what it does not see: "
-            f"{visible(listing(views))}. Name those that it may see."
+            f"{escape(listing(views))}. Name those that it may see."
         )
     if found.changes is not None:
         changes = [
@@ -110,7 +110,7 @@ def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
     """Print name, version, state and description of the queries of a registry."""
     columns = ("name", "version", "enabled", "description")
     _print(_table(columns, [[row[column] for column in columns] for row in rows]))
-    _print(counted(len(rows), "query", "queries"))
+    _print(count_of(len(rows), "query", "queries"))
 
 
 def print_answer(answer: Answer) -> None:
@@ -122,13 +122,13 @@ def print_answer(answer: Answer) -> None:
         case {"columns": list(columns), "rows": list(rows)}:
             _print_rows([str(column) for column in columns], rows)
             more = ", and there are more" if structured.get("truncated") else ""
-            _print(f"{counted(len(rows), 'row')}{more}")
+            _print(f"{count_of(len(rows), 'row')}{more}")
         case {"row": dict(row)}:
             _print(_table(["column", "value"], [*row.items()]))
         case {"tables": list(tables), "table_count": int(count)}:
             _print_tables(tables)
             shown = f"{len(tables):,} of " if len(tables) < count else ""
-            _print(shown + counted(count, "table"))
+            _print(shown + count_of(count, "table"))
         case _:
             _print(json.dumps(structured, indent=2, ensure_ascii=False))
     for name in ("confirm", "note", "next_cursor"):
@@ -154,14 +154,14 @@ def _print_tables(tables: Sequence[Mapping[str, Any]]) -> None:
         _print(_records(tables))
         return
     for table in tables:
-        rows = f"about {counted(table['row_estimate'], 'row')}" if "row_estimate" in table else ""
+        rows = f"about {count_of(table['row_estimate'], 'row')}" if "row_estimate" in table else ""
         what = ", ".join(filter(None, [table.get("kind"), rows]))
         comment = f": {table['comment']}" if "comment" in table else ""
         _print(f"{table['name']} ({what}){comment}", style="bold")
         _print(_records([each if isinstance(each, dict) else {"column": each} for each in table["columns"]]))
         for name, value in table.items():
             if name not in HEADING:
-                _print(f"{name}: {_listed(value)}")
+                _print(f"{name}: {_list_text(value)}")
         _print("")
 
 
@@ -169,14 +169,16 @@ def _records(records: Sequence[Mapping[str, object]]) -> Table:
     """Return *records* as a table of all keys that any of them has."""
     found = dict.fromkeys(key for record in records for key in record)
     keys = sorted(found, key=lambda key: PLACES.get(key, 3))
-    return _table(keys, [[_listed(record.get(key, "")) for key in keys] for record in records])
+    return _table(keys, [[_list_text(record.get(key, "")) for key in keys] for record in records])
 
 
-def _listed(value: object) -> object:
+def _list_text(value: object) -> object:
     """Return an array or an object as text with commas, anything else as it is."""
     match value:
         case list():
-            return ", ".join(f"({_listed(each)})" if isinstance(each, list) else str(each) for each in value)
+            return ", ".join(
+                f"({_list_text(each)})" if isinstance(each, list) else str(each) for each in value
+            )
         case dict():
             return ", ".join(f"{name} → {target}" for name, target in value.items())
         case _:
@@ -186,7 +188,7 @@ def _listed(value: object) -> object:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(_plain(column), overflow="fold")
+        table.add_column(_plain_text(column), overflow="fold")
     for row in rows:
         table.add_row(*map(_text, row))
     return table
@@ -197,16 +199,16 @@ def _text(cell: object) -> Text:
         case None:
             return Text("null", style="dim")
         case str():
-            return _plain(cell)
+            return _plain_text(cell)
         case bool() | list() | dict():
-            return _plain(json_of(cell))
+            return _plain_text(json_of(cell))
         case _:
             return Text(str(cell))
 
 
-def _plain(text: str, style: str = "") -> Text:
+def _plain_text(text: str, style: str = "") -> Text:
     """Return *text* without escape sequences."""
-    return Text(visible(text).replace("\r", "\\r"), style=style)
+    return Text(escape(text).replace("\r", "\\r"), style=style)
 
 
 def _console() -> Console:
@@ -223,7 +225,7 @@ def _print(content: Table | str, style: str = "") -> None:
     # The terminal wraps lines of text itself, so that they can be copied whole.
     with console.capture() as captured:
         console.print(
-            _plain(content, style) if isinstance(content, str) else content,
+            _plain_text(content, style) if isinstance(content, str) else content,
             soft_wrap=isinstance(content, str),
         )
     lines = [line.rstrip() for line in captured.get().splitlines()]

@@ -12,7 +12,7 @@ import click
 from dbtools.cli.options import (
     ANY_FILE,
     REFUSED,
-    counted,
+    count_of,
     echo,
     example,
     is_target,
@@ -62,7 +62,7 @@ def upgrade(url: str, as_json: bool) -> None:
     with waiting("Upgrading the registry"):
         build(place)
     count = len(wait_for(read_entries, place))
-    text = f"The registry has version {REVISION} and {counted(count, 'query', 'queries')}."
+    text = f"The registry has version {REVISION} and {count_of(count, 'query', 'queries')}."
     echo(as_json, {"version": REVISION, "query_count": count}, text)
 
 
@@ -95,7 +95,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
     settings = settings_for(target)
     place = _place(settings)
     wait_for(read_entries, place)
-    texts = _checked(settings, [Path(each) for each in paths])
+    texts = _checked_texts(settings, [Path(each) for each in paths])
     saved = [entry.current for entry in wait_for(save, place, texts).values()]
     content = [{"name": each.name, "version": each.version} for each in saved]
     echo(as_json, content, "\n".join(f"{each.name}: version {each.version}" for each in saved))
@@ -104,7 +104,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
     # The queries are saved, even if the database cannot be read again.
     with suppress(DbtoolsError):
         for role, view in wait_for(snapshot_of, settings).views.items():
-            for line in view.replaced(settings.listing()):
+            for line in view.replacement_notes(settings.listing()):
                 click.echo(f"dbtools: role {role}: {line}", err=True)
 
 
@@ -121,7 +121,7 @@ def _check_files(paths: Sequence[str]) -> None:
             raise ConfigurationError(f"There is no file {each!r}.")
 
 
-def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
+def _checked_texts(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *paths* by name, or print their problems and exit."""
     from dbtools.configured.permitted import candidates
 
@@ -175,7 +175,7 @@ def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
     """Print the query NAME in the form of a query file."""
     from dbtools.errors import ConfigurationError
     from dbtools.records.registry import entry_of
-    from dbtools.values.cells import visible
+    from dbtools.values.cells import escape
 
     target, name = _one(words)
     entry = wait_for(entry_of, _place(settings_for(target)), name)
@@ -185,7 +185,7 @@ def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
     # Escape sequences in the text must not reach a terminal; a file gets the text unchanged.
     text = shown.text
     if sys.stdout.isatty():
-        text = "\n".join(visible(line) for line in text.splitlines())
+        text = "\n".join(escape(line) for line in text.splitlines())
     echo(as_json, asdict(shown), text.removesuffix("\n"))
 
 

@@ -17,7 +17,7 @@ from dbtools.cli.options import (
     caller_of,
     check_roles,
     claim_option,
-    counted,
+    count_of,
     example,
     role_option,
     run,
@@ -124,9 +124,9 @@ class _Operator:
 
             tables, tools = len(view.catalog.tables), len(view.definitions)
             lines = (
-                f"Serving {counted(tables, 'table')} with {counted(tools, 'tool')} over stdio.",
+                f"Serving {count_of(tables, 'table')} with {count_of(tools, 'tool')} over stdio.",
                 *view.replaced(self._settings.listing()),
-                f"To connect a client: {_connecting(place_of(self._target), *self._options)}",
+                f"To connect a client: {_connect_command(place_of(self._target), *self._options)}",
                 "Press Ctrl-C to stop.",
             )
             logger.info("\n".join(lines))
@@ -143,19 +143,21 @@ class _Operator:
         self._warn([*problems, *notes])
         tables = {table.location for view in views for table in view.catalog.tables}
         roles = f"the role{'s' if len(views) > 1 else ''} {listing(snapshot.views, NAMES_PER_LINE)}"
-        logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
+        logger.info(f"Serving {count_of(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
             for name, view in snapshot.views.items():
                 for replaced in view.replaced(self._settings.listing()):
                     logger.info(f"role {name}: {replaced}")
         jwt = self._settings.auth.jwt
         token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
-        logger.info(f"To connect a client: {_connecting('--http', jwt.resource if jwt else url, *token)}")
+        logger.info(
+            f"To connect a client: {_connect_command('--http', jwt.resource if jwt else url, *token)}"
+        )
         if not self._settings.auth:
             (view,) = views
-            logger.info(f"To ask from another shell: {self._asking(view)}")
+            logger.info(f"To ask from another shell: {self._example_command(view)}")
 
-    def _asking(self, view: "RoleSnapshot") -> str:
+    def _example_command(self, view: "RoleSnapshot") -> str:
         """Return a command that reads rows of *view*, or lists its tools if no table has its own."""
         from dbtools.cli.connecting import place_of
 
@@ -184,7 +186,7 @@ class _Operator:
             logger.info(f"The tools{of} have changed: {'; '.join(parts)}.")
 
 
-def _connecting(*words: str) -> str:
+def _connect_command(*words: str) -> str:
     """Return the command that connects a client."""
     return _command("connect", CLIENT, *words, "--write")
 

@@ -15,7 +15,7 @@ from dbtools.cli.options import (
     ANY_FILE,
     DEFAULT_ROLE,
     REFUSED,
-    counted,
+    count_of,
     echo,
     example,
     json_option,
@@ -110,7 +110,7 @@ def init(target: str | None, as_json: bool) -> None:
     URL is a database URL or a database file. On a terminal, dbtools asks for what is missing.
     """
     from dbtools.errors import ConfigurationError
-    from dbtools.values.cells import visible
+    from dbtools.values.cells import escape
 
     for path in (CONFIGURATION, EXAMPLE):
         if path.exists():
@@ -120,7 +120,7 @@ def init(target: str | None, as_json: bool) -> None:
     if place.endswith(".toml"):
         raise click.UsageError("URL must name a database, not a configuration.")
     url, environment, catalog, hidden = wait_for(_read, place)
-    left_out = [visible(", ".join(f"{table}.{name}" for name in names)) for table, names in hidden.items()]
+    left_out = [escape(", ".join(f"{table}.{name}" for name in names)) for table, names in hidden.items()]
     question = f"These columns look like secrets: {'; '.join(left_out)}. Hide them?"
     if asks and hidden and not click.confirm(question, default=True, err=True):
         hidden, left_out = {}, []
@@ -133,7 +133,7 @@ def init(target: str | None, as_json: bool) -> None:
     CONFIGURATION.write_text(text, encoding="utf-8")
     count = len(catalog.tables)
     lines = [
-        f"Wrote {CONFIGURATION} and {EXAMPLE} for {counted(count, 'table')}.",
+        f"Wrote {CONFIGURATION} and {EXAMPLE} for {count_of(count, 'table')}.",
         f"Hidden, because they look like secrets: {'; '.join(left_out)}." if left_out else "",
         f"The password is not in the file. Set it first: export {password}=…" if password else "",
         "Not offered: run_sql (set sql = true), and the queries of a registry (set [registry] url).",
@@ -169,7 +169,7 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
         catalog = await backend.introspect(settings.selection())
     finally:
         await backend.close()
-    url, environment = backend.shareable()
+    url, environment = backend.shareable_url()
     found = secret_columns(catalog)
     secrets = {catalog.unique_name(each): found.get(each.location, ()) for each in catalog.tables}
     hidden = {name: columns for name, columns in secrets.items() if columns}
@@ -291,7 +291,7 @@ def grants(
     names = tuple(dict.fromkeys(roles)) or (os.environ.get("DBTOOLS_ROLE") or DEFAULT_ROLE,)
     settings = settings_for(target, *names)
     if url is not None:
-        settings = settings.having("database", "url", url)
+        settings = settings.with_value("database", "url", url)
     name = f"dbtools_{'_'.join(names)}" if login is None else login
     script, findings = wait_for(grants_of, settings, names, name)
     for finding in findings:

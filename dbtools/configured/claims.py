@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import dropwhile, pairwise
 
-from dbtools.schema.sql import Fragment, Group, Lexis, Token, TokenKind, code_of, grouped, split, words
+from dbtools.schema.sql import Fragment, Group, Lexis, Token, TokenKind, code_of, nest, split, words
 from dbtools.settings.sections import Settings
 from dbtools.values.types import PARAMETERS, ColumnType, Family
 
@@ -75,7 +75,7 @@ def _computes(token: Token, after: Token) -> bool:
 
 def listed_json(condition: Fragment, lexis: Lexis, claims: Collection[str]) -> Iterator[str]:
     """Yield those of *claims*, whose type is json, that *condition* compares as a whole in `in (…)`."""
-    whole = grouped(code_of(condition.text, lexis), condition.text)
+    whole = nest(code_of(condition.text, lexis), condition.text)
     pairs = (pair for group in whole.groups() for pair in pairwise(group.parts))
     lists = (after for before, after in pairs if before.word == "in" and isinstance(after, Group))
     values = [each[0] for group in lists for each in split(group.parts, ",") if len(each) == 1]

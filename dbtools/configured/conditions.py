@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dbtools.findings import Kind
-from dbtools.schema.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, grouped, split, words
+from dbtools.schema.sql import Fragment, Group, Lexis, Part, Token, TokenKind, code_of, nest, split, words
 
 CONSTANTS = (TokenKind.TEXT, TokenKind.PARAMETER, TokenKind.NUMBER)
 KEYWORD_CONSTANTS = words("null true false")
@@ -37,7 +37,7 @@ def is_total(condition: Fragment, lexis: Lexis, names: KnownNames) -> bool:
 
     That is certain of the forms below: comparisons, in, is null, like, and exists, joined by and, or and not.
     """
-    whole = grouped(code_of(condition.text, lexis), condition.text)
+    whole = nest(code_of(condition.text, lexis), condition.text)
     tokens = [part for group in whole.groups() for part in group.parts if isinstance(part, Token)]
     named = {
         each.word or each.value.lower() for each in tokens if each.is_name or each.kind is TokenKind.SIGN
@@ -119,7 +119,7 @@ def _is_table(parts: Sequence[Part], names: KnownNames) -> bool:
 
 def why_no_row_passes(condition: Fragment, lexis: Lexis) -> Kind | None:
     """Return why *condition* is true of no row, whatever it has; None if that is not certain."""
-    return _vain(grouped(code_of(condition.text, lexis), condition.text).parts)
+    return _vain(nest(code_of(condition.text, lexis), condition.text).parts)
 
 
 def _vain(parts: Sequence[Part]) -> Kind | None:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.policy.sensitive import is_secret
 from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Column, ForeignKey, Location, Table
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.values.cells import REDACTED
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 #: A table as in [tables.T], and a column, in double quotes if it contains a dot.
 REFERENCE = re.compile(r'(.+)\.(?:"((?:[^"]|"")+)"|([^."]+))', re.DOTALL)
@@ -50,17 +50,17 @@ def with_declarations(
 
 def _meant(catalog: Catalog, name: str) -> Table | None:
     """Return the one table that *name* refers to, readable or not."""
-    found = catalog.whole.named(name)
+    found = catalog.whole.find_tables(name)
     return found[0] if len(found) == 1 else None
 
 
 def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Finding:
     whole = catalog.whole
-    found = whole.named(name)
+    found = whole.find_tables(name)
     labels = [whole.label(table) for table in found or whole.tables]
     kind = Kind.AMBIGUOUS_NAME if found else Kind.UNKNOWN_NAME
-    tables, meant = listing(labels), nearest(name, labels)
-    return finding(kind, source, key=key, name=quoted(name), tables=tables, nearest=meant)
+    tables, meant = listing(labels), did_you_mean(name, labels)
+    return finding(kind, source, key=key, name=quote(name), tables=tables, nearest=meant)
 
 
 def _unknown_column(table: Table, column: str, key: str, source: Source) -> Finding:
@@ -70,8 +70,8 @@ def _unknown_column(table: Table, column: str, key: str, source: Source) -> Find
         source,
         key=key,
         table=table.name,
-        column=quoted(column),
-        nearest=nearest(column, known),
+        column=quote(column),
+        nearest=did_you_mean(column, known),
         columns=listing(known),
     )
 
@@ -114,7 +114,7 @@ def _reference(
     source = settings.source("tables", name, "references", column)
     parts = REFERENCE.fullmatch(text)
     if parts is None:
-        return finding(Kind.REFERENCE_UNREADABLE, source, key=key, text=quoted(text))
+        return finding(Kind.REFERENCE_UNREADABLE, source, key=key, text=quote(text))
     end, target = parts[3] or parts[2].replace('""', '"'), _meant(catalog, parts[1])
     if target is None:
         return _unknown_table(catalog, parts[1], key, source)

@@ -160,7 +160,7 @@ async def inspected(query: Query, present: Collection[str], inspector: Inspector
     """Return what the database reports about the variant of *query* for *present*, or raise Unusable."""
     declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
-        return await inspector.query(query.body.written(present).pieces, declared)
+        return await inspector.query(query.body.variant(present).pieces, declared)
     except errors.Refused as exc:
         kind = Kind.QUERY_UNCHECKED if exc.temporary else Kind.QUERY_REFUSED
         if exc.message == NOT_READING and query.writes is None:
@@ -190,7 +190,7 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
     """Return the casts of the claims of *query* by parameter, unless the database gives them types."""
     if facts.claim_casts is None:
         return {}
-    fixed = query.body.written(())  # no clause has a claim
+    fixed = query.body.variant(())  # no clause has a claim
     for claim in untyped_claims(settings, fixed, facts.lexis):
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
         raise Unusable(Kind.UNTYPED_CLAIM_OF_QUERY, place, claim=claim)

@@ -10,7 +10,7 @@ from dbtools.configured.resolved import ResolvedRole
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, Level, Source, finding
 from dbtools.policy.roles import Role, Rule
-from dbtools.policy.writes import Lacking, confirmed_tables, unable
+from dbtools.policy.writes import Lacking, confirmed_tables, without_writes
 from dbtools.queries import Permitted
 from dbtools.schema.catalog import Catalog, Location, Table
 from dbtools.settings.sections import Settings
@@ -118,7 +118,7 @@ async def role_with_privileges(
     session = {setting.name: setting.value for setting in role.served.session}
     lacking, journal = Lacking({}), None
     try:
-        lacking = await backend.lacking(tables, session)
+        lacking = await backend.missing_privileges(tables, session)
         found = (
             *_lacking(settings, role, tables, lacking.tables),
             *hindrance_findings(settings, role.catalog, lacking.hindered),
@@ -131,7 +131,7 @@ async def role_with_privileges(
         source = settings.source("database", "write_url")
         found = (finding(Kind.PRIVILEGES_UNCHECKED, source, problem=exc),)
     lost = lacking.tables
-    kept = (unable(each) if each.location in lost else each for each in role.catalog.tables)
+    kept = (without_writes(each) if each.location in lost else each for each in role.catalog.tables)
     able = replace(role, catalog=replace(role.catalog, tables=tuple(kept)), journal=journal)
     return replace(
         able, findings=(*role.findings, *found, *_without_journal(able, changing, lacking.journal))

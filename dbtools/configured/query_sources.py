@@ -17,7 +17,7 @@ from dbtools.schema.catalog import Selection
 from dbtools.schema.sql import Lexis
 from dbtools.settings.sections import Settings
 from dbtools.settings.toml_file import file_error
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server checks all of them each second
 UNREAD = "With roles or a selection of tables, only a registry that [registry] url names is read."
@@ -45,13 +45,13 @@ def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
     folder = Path(settings.queries.directory)
     if not os.path.isdir(folder):
         source, hint = settings.source("queries", "directory"), errors.nearest_path(folder)
-        missing = finding(Kind.NO_FOLDER, source, folder=quoted(str(folder), 200), nearest=hint)
+        missing = finding(Kind.NO_FOLDER, source, folder=quote(str(folder), 200), nearest=hint)
         return LoadedQueries(findings=(missing,))
     try:
         files = query_files(folder)
     except errors.ConfigurationError as exc:
         raise file_error(settings.source("queries", "directory"), f"[queries] directory: {exc}") from exc
-    shown = settings.shown(folder)
+    shown = settings.shown_path(folder)
     paths = {(shown / path.relative_to(folder)).as_posix(): path for path in files}
     return read_files(paths, lexis)
 
@@ -164,5 +164,5 @@ def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tup
     name, file = entry.current.name, f"{FOLDER}/{entry.current.name}"
     found, problems = read_queries(entry.current.text, file, lexis)
     if not problems and [query.name for query in found] != [name]:
-        problems = (finding(Kind.OTHER_QUERIES, Source(file=file, line=1), name=quoted(name)),)
+        problems = (finding(Kind.OTHER_QUERIES, Source(file=file, line=1), name=quote(name)),)
     return (() if problems else found), problems

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dbtools.configured.claims import listed_json
 from dbtools.configured.conditions import why_no_row_passes
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.findings import Finding, Kind, Source, Unusable, finding
 from dbtools.policy.roles import (
     SET_ROLE,
@@ -24,7 +24,7 @@ from dbtools.schema.catalog import RowFilter
 from dbtools.schema.sql import Lexis, SqlError, scan
 from dbtools.settings.sections import GrantSection, Settings
 from dbtools.settings.toml_file import file_error
-from dbtools.values.types import Mask, quoted
+from dbtools.values.types import Mask, quote
 
 FIELD = re.compile(r"\.(\w+)")
 DEEPEST = 50  #: roles that inherit from each other
@@ -120,10 +120,10 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
         return Unusable(kind, settings.source("roles", heir, "inherits"), role=heir, **places)
 
     if name in above:
-        raise unusable(Kind.INHERITS_ITSELF, other=quoted(name))
+        raise unusable(Kind.INHERITS_ITSELF, other=quote(name))
     if name not in settings.roles:
-        meant, roles = nearest(name, settings.roles), listing(settings.roles)
-        raise unusable(Kind.INHERITS_UNKNOWN, other=quoted(name), nearest=meant, roles=roles)
+        meant, roles = did_you_mean(name, settings.roles), listing(settings.roles)
+        raise unusable(Kind.INHERITS_UNKNOWN, other=quote(name), nearest=meant, roles=roles)
     if len(above) > DEEPEST:
         raise unusable(Kind.INHERITS_TOO_DEEP, most=DEEPEST)
     # In reverse order, so that after reversing, a role comes after all roles that inherit from it.

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.findings import Finding, FindingCode, Kind, Level, finding
 from dbtools.policy.roles import WHOLE_GRANT, Restriction, Role, Rule
 from dbtools.policy.writes import Problem, revealing_masks
 from dbtools.schema.catalog import Catalog, Table
 from dbtools.values.cells import BLANK
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 
 def with_valid_rules(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
@@ -37,7 +37,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
     """Yield the unknown and ambiguous names of *rule*, which refers to *tables*."""
     whole = catalog.whole
     if not tables and rule.pattern != "*":
-        meant = nearest(rule.pattern, map(whole.label, whole.tables))
+        meant = did_you_mean(rule.pattern, map(whole.label, whole.tables))
         closes = rule.narrows and any(each.is_pattern for each in role.rules or ())
         yield _finding(Kind.UNKNOWN_TABLE_CLOSES if closes else Kind.UNKNOWN_TABLE, role, rule, nearest=meant)
     # A table may have the text of a pattern as its name.
@@ -62,14 +62,14 @@ def _unknown_columns(whole: Catalog, role: Role, rule: Rule, tables: Sequence[Ta
         for column in table.column_by_name:
             name = folded.get(column.lower(), column)
             if name not in table.column_by_name:
-                places = {"column": quoted(name), "spelling": quoted(column), "table": whole.label(table)}
+                places = {"column": quote(name), "spelling": quote(column), "table": whole.label(table)}
                 yield _finding(Kind.OTHER_CASE, role, rule, **places)
     for name in named:
         # Not every table that a pattern matches needs the column.
         if name not in known:
             kind = Kind.UNKNOWN_COLUMN if len(tables) == 1 else Kind.UNKNOWN_TO_ALL
-            label, column = whole.label(tables[0]), quoted(name)
-            meant, columns = nearest(name, known), listing(known)
+            label, column = whole.label(tables[0]), quote(name)
+            meant, columns = did_you_mean(name, known), listing(known)
             yield _finding(kind, role, rule, table=label, column=column, nearest=meant, columns=columns)
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 from dbtools.expressions.terms import Bucket, Function
 from dbtools.schema.sql import words
-from dbtools.values.cells import visible
+from dbtools.values.cells import escape
 from dbtools.values.types import Operator
 
 BUCKET_NAMES = tuple(map(str, Bucket))
@@ -148,12 +148,12 @@ def steps_in(text: str) -> list[str]:
         return []
 
 
-def written(items: Iterable[object]) -> str:
+def json_values(items: Iterable[object]) -> str:
     """Return *items* as JSON that callers can copy; a Python program may pass other values."""
-    return visible(", ".join(json.dumps(each, default=str, ensure_ascii=False) for each in items))
+    return escape(", ".join(json.dumps(each, default=str, ensure_ascii=False) for each in items))
 
 
-def _renamed(given: object, keys: Mapping[str, str]) -> dict[str, object]:
+def _rename_keys(given: object, keys: Mapping[str, str]) -> dict[str, object]:
     """Return the object *given* with the names that *keys* has for its keys."""
     if not isinstance(given, Mapping) or not given:
         raise ValueError(given)
@@ -167,7 +167,7 @@ def _conditions(given: object) -> Sequence[Form]:
     """Return the conditions, all of which must hold, that *given* means."""
     if isinstance(given, str):
         return _conditions_in(given)
-    form = _renamed(given, CONDITION_KEYS)
+    form = _rename_keys(given, CONDITION_KEYS)
     if "column" in form:
         return _comparisons(form)
     name, value = next(iter(form.items()))
@@ -175,31 +175,31 @@ def _conditions(given: object) -> Sequence[Form]:
     if word in ("and", "all"):
         return [*chain.from_iterable(map(_conditions, _items(value)))]
     if word in ("or", "any"):
-        nested = (_single(each) for each in _items(value))
+        nested = (_single_condition(each) for each in _items(value))
         return [{"any": [*chain.from_iterable(_items(each.get("any", each)) for each in nested)]}]
     if word == "not":
-        return [_opposite(_single(value))]
+        return [_opposite_comparison(_single_condition(value))]
     if form.keys() & {"some", "none"}:
-        return [_related(form)]
+        return [_related_condition(form)]
     if any(name.lower() in CONDITION_WORDS or name.startswith("$") for name in form):
         raise ValueError(given)
     return [*chain.from_iterable(_equality(*each) for each in form.items())]
 
 
-def _single(given: object) -> Form:
+def _single_condition(given: object) -> Form:
     (condition,) = _conditions(given)
     return condition
 
 
-def _related(form: Form) -> Form:
+def _related_condition(form: Form) -> Form:
     """Return the condition *form* on related rows with the conditions in it in our form."""
     if "where" not in form:
         return form
-    read = _conditions if form.get("match") != "any" else lambda each: [_single(each)]
+    read = _conditions if form.get("match") != "any" else lambda each: [_single_condition(each)]
     return {**form, "where": [*chain.from_iterable(map(read, _items(form["where"])))]}
 
 
-def _opposite(comparison: Form) -> Form:
+def _opposite_comparison(comparison: Form) -> Form:
     """Return the comparison that holds where *comparison* does not; as in SQL, neither holds for a null."""
     op = str(comparison.get("op", "eq")) if "column" in comparison else ""
     value = str(comparison.get("value", "true")).lower()
@@ -270,7 +270,7 @@ def _comparison_in(text: str) -> Form:
 def _measures(given: object) -> Sequence[Form]:
     if isinstance(given, str):
         return [_measure_in(given)]
-    form = _renamed(given, MEASURE_KEYS)
+    form = _rename_keys(given, MEASURE_KEYS)
     if isinstance(function := form.get("function"), str):
         measure = {"function": function.strip().lower()} if "(" not in function else _measure_in(function)
         if measure.keys() & form.keys() - {"function"}:
@@ -297,7 +297,7 @@ def _measure_in(text: str) -> Form:
 
 
 def _steps(given: object) -> Sequence[object]:
-    form = _renamed(given, STEP_KEYS)
+    form = _rename_keys(given, STEP_KEYS)
     if form.keys() & {"column", "direction"}:
         if form.keys() - {"column", "direction"}:
             raise ValueError(given)

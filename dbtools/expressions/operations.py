@@ -44,7 +44,7 @@ class Literals:
     nodes: int = 0  #: columns, numbers and operators in all expressions of the call
     _parameters: dict[tuple[Family, str], str] = field(default_factory=dict)
 
-    def bound(self, text: str, type: ColumnType, name: str) -> Literal:
+    def literal_of(self, text: str, type: ColumnType, name: str) -> Literal:
         """Return *text* as a literal of *type*.
 
         Equal literals share a parameter, since a database may treat two parameters as different groups.
@@ -58,21 +58,21 @@ class Literals:
         self._parameters[key] = parameter
         return Literal(parameter=parameter, type=type, name=name)
 
-    def fitted(self, term: Operand, beside: Operand) -> Operand:
+    def fit_operand(self, term: Operand, beside: Operand) -> Operand:
         """Return *term*; read it as a date if it is a text in quotes and *beside* is a date."""
         quoted = isinstance(term, Literal) and term.type == TEXT
         if not quoted or isinstance(beside, Literal) or not is_moment(beside.type):
             return term
         assert isinstance(term, Literal)
         type = DATED if beside.type.dated else beside.type
-        return self.bound(str(self.values[term.parameter]), type, term.name)
+        return self.literal_of(str(self.values[term.parameter]), type, term.name)
 
 
-def combined(operation: Operation, left: Operand, right: Operand, literals: Literals) -> Calculation:
+def combine(operation: Operation, left: Operand, right: Operand, literals: Literals) -> Calculation:
     """Return arithmetic with two operands, the days between two dates, or a date moved by days."""
-    left, right = literals.fitted(left, right), literals.fitted(right, left)
+    left, right = literals.fit_operand(left, right), literals.fit_operand(right, left)
     if is_number(left.type) and is_number(right.type):
-        type = _widest((left, right))
+        type = _widest_type((left, right))
         # Division never truncates.
         type = NUMBER if operation is Operation.DIVIDE and type == INTEGER else type
         return calculation(operation, type, left, right)
@@ -82,16 +82,16 @@ def combined(operation: Operation, left: Operand, right: Operand, literals: Lite
     if operation is Operation.ADD and is_number(left.type):
         left, right = right, left
     if not (moves and is_moment(left.type) and is_number(right.type)):
-        raise ValueError(f"{described(left)} {operation} {described(right)} cannot be computed")
+        raise ValueError(f"{name_and_type(left)} {operation} {name_and_type(right)} cannot be computed")
     if operation is Operation.SUBTRACT:
         right = calculation(Operation.NEGATE, NUMBER_TYPES[right.type.family], right)
-    return _moved(left, right)
+    return _moved_moment(left, right)
 
 
-def negated(operand: Operand) -> Calculation:
+def negate(operand: Operand) -> Calculation:
     """Return the negative of a number."""
     if not is_number(operand.type):
-        raise ValueError(f"- takes a number, not {described(operand)}")
+        raise ValueError(f"- takes a number, not {name_and_type(operand)}")
     return calculation(Operation.NEGATE, NUMBER_TYPES[operand.type.family], operand)
 
 
@@ -101,13 +101,13 @@ def _number(operation: Operation, operands: Sequence[Operand], literals: Literal
     if len(operands) > takes:
         raise ValueError(f"{operation} takes {takes} argument{'s' * (takes > 1)}")
     if not is_number(first.type):
-        raise ValueError(f"{operation} takes a number, not {described(first)}")
+        raise ValueError(f"{operation} takes a number, not {name_and_type(first)}")
     for each in places:
         known = literals.values[each.parameter] if isinstance(each, Literal) else None
         if not isinstance(known, int) or not 0 <= known <= MOST_PLACES:
             raise ValueError(f"round takes 0 to {MOST_PLACES} decimal places, as a number")
     if operation is Operation.ROUND and not places:
-        operands = (first, literals.bound("0", INTEGER, "0"))
+        operands = (first, literals.literal_of("0", INTEGER, "0"))
     return calculation(operation, NUMBER_TYPES[first.type.family], *operands)
 
 
@@ -116,7 +116,7 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
         raise ValueError(f"{operation} takes 1 argument")
     (text,) = operands
     if text.type.family not in TEXT_FAMILIES:
-        raise ValueError(f"{operation} takes a text, not {described(text)}")
+        raise ValueError(f"{operation} takes a text, not {name_and_type(text)}")
     type = (
         INTEGER
         if operation is Operation.LENGTH
@@ -125,21 +125,21 @@ def _text(operation: Operation, operands: Sequence[Operand], literals: Literals)
     return calculation(operation, type, text)
 
 
-def _first(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
+def _coalesce(operation: Operation, operands: Sequence[Operand], literals: Literals) -> Calculation:
     """Return the operation for the first of *operands* that is not null; all must be of one family."""
     if len(operands) < 2:
         raise ValueError("coalesce takes at least 2 arguments")
     leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
     if leading.type.family is not Family.TEXT:
-        operands = [literals.fitted(each, leading) for each in operands]
+        operands = [literals.fit_operand(each, leading) for each in operands]
     if all(is_number(each.type) for each in operands):
-        return calculation(operation, _widest(operands), *operands)
+        return calculation(operation, _widest_type(operands), *operands)
     families = {Family.TEXT if each.type.family is Family.ENUM else each.type.family for each in operands}
     if len(families) > 1:
-        raise ValueError(f"coalesce takes values of one kind, not {', '.join(map(described, operands))}")
+        raise ValueError(f"coalesce takes values of one kind, not {', '.join(map(name_and_type, operands))}")
     (family,) = families
     if family not in JOINABLE:
-        raise ValueError(f"coalesce does not take {described(leading)}")
+        raise ValueError(f"coalesce does not take {name_and_type(leading)}")
     large = any(each.type.large for each in operands)
     type = replace(TEXT, folding=leading.type.folding) if family is Family.TEXT else leading.type
     return calculation(operation, replace(type, labels=(), large=large), *operands)
@@ -147,7 +147,7 @@ def _first(operation: Operation, operands: Sequence[Operand], literals: Literals
 
 OperandRule = Callable[[Operation, Sequence[Operand], Literals], Calculation]
 OPERATION_RULES: Mapping[Operation, OperandRule] = {
-    Operation.COALESCE: _first,
+    Operation.COALESCE: _coalesce,
     Operation.ABS: _number,
     Operation.ROUND: _number,
     Operation.LENGTH: _text,
@@ -156,7 +156,7 @@ OPERATION_RULES: Mapping[Operation, OperandRule] = {
 }
 
 
-def described(term: Operand) -> str:
+def name_and_type(term: Operand) -> str:
     """Return the name and the type of *term*, for a message."""
     return f"{term.name} ({term.type.name})"
 
@@ -167,7 +167,7 @@ def calculation(operation: Operation, type: ColumnType, *operands: Operand) -> C
     return Calculation(operation=operation, operands=operands, type=type, name=name)
 
 
-def _widest(terms: Sequence[Operand]) -> ColumnType:
+def _widest_type(terms: Sequence[Operand]) -> ColumnType:
     """Return the type of numbers that holds all *terms*; a literal adapts to columns."""
     families = {each.type.family for each in terms}
     stored = {each.type.family for each in terms if not isinstance(each, Literal)}
@@ -176,14 +176,14 @@ def _widest(terms: Sequence[Operand]) -> ColumnType:
     return INTEGER if families == {Family.INTEGER} else NUMBER
 
 
-def _moved(moment: Operand, days: Operand) -> Calculation:
+def _moved_moment(moment: Operand, days: Operand) -> Calculation:
     """Return *moment* moved by *days*; a date that is moved by whole days stays a date.
 
     If *moment* has been moved already, add up the days, since the SQL of a move repeats the moment.
     """
     if isinstance(moment, Calculation) and moment.operation is Operation.SHIFT:
         moment, before = moment.operands
-        days = calculation(Operation.ADD, _widest((before, days)), before, days)
+        days = calculation(Operation.ADD, _widest_type((before, days)), before, days)
     type = moment.type
     if type.dated or (type.family is Family.DATE and days.type.family is not Family.INTEGER):
         type = replace(DATED, lenient=type.lenient)

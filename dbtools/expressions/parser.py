@@ -16,16 +16,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.expressions import hints as habits
 from dbtools.expressions.operations import (
     DECIMAL,
     INTEGER,
     OPERATION_RULES,
     Literals,
-    combined,
-    described,
-    negated,
+    combine,
+    name_and_type,
+    negate,
 )
 from dbtools.expressions.terms import (
     TEXT,
@@ -41,8 +41,8 @@ from dbtools.expressions.terms import (
     buckets_of,
     functions_of,
 )
-from dbtools.schema.paths import Names, PathColumn, Relation, folded, spelled, worded
-from dbtools.values.types import quoted
+from dbtools.schema.paths import Names, PathColumn, Relation, find_caseless, path_part, term_part
+from dbtools.values.types import quote
 
 MOST_NODES = 64
 NAMES = ("name", "quoted")  #: kinds of tokens
@@ -96,7 +96,7 @@ class Expressions:
         Raise UnknownColumn, or BadArgument with the position at which *text* cannot be parsed.
         """
         try:
-            return self._found(text, argument)
+            return self._find_term(text, argument)
         except errors.CallError as exc:
             raise exc.hinting(habits.hint(text) or self._spelling(text) or exc.hint) from exc
 
@@ -106,37 +106,39 @@ class Expressions:
         if bucket.lower() in tuple(Bucket) and self.get(name) is not None:
             return f"Write the bucket as {name}:{bucket}."
         names = self.names.table.column_by_name if EXPRESSION_SIGN.search(text) else ()
-        odd = (each for each in names if worded(each) != each)
-        found = (worded(each) for each in odd if each.lower() in text.lower() and worded(each) not in text)
+        odd = (each for each in names if term_part(each) != each)
+        found = (
+            term_part(each) for each in odd if each.lower() in text.lower() and term_part(each) not in text
+        )
         return next((f"In an expression write {each}, in double quotes." for each in found), "")
 
-    def _found(self, text: str, argument: str) -> Operand:
+    def _find_term(self, text: str, argument: str) -> Operand:
         named = self.get(text)
         if named is not None:
-            return self._allowed(named, argument)
+            return self._allowed_term(named, argument)
         name, colon, bucket = text.rpartition(":")
         place = self.names.get(name) if colon else None
         if place is not None:
-            return bucketed(self._allowed(place, argument), bucket.strip(), argument)
+            return bucket_of(self._allowed_term(place, argument), bucket.strip(), argument)
         if EXPRESSION_SIGN.search(text):
             return _Parser(self, text, argument).parse()
         is_bucket = colon and bucket.strip().lower() in tuple(Bucket)
-        raise self.names.unknown(name if is_bucket else text, argument)
+        raise self.names.unknown_path(name if is_bucket else text, argument)
 
     def operand(self, text: str, argument: str) -> Operand:
         """Return the column or the path that *text* names, as an operand of an expression."""
-        place = self._allowed(self.names.find(text, argument), argument)
+        place = self._allowed_term(self.names.find(text, argument), argument)
         refuse_masked(place, argument)
         return place
 
-    def _allowed(self, term: Operand, argument: str) -> Operand:
+    def _allowed_term(self, term: Operand, argument: str) -> Operand:
         """Return *term*, or raise an error if it would aggregate rows that the role may only list."""
         path = term.path if self.aggregating and isinstance(term, PathColumn) else ()
         if not all(step.target.aggregated for step in path):
             raise errors.Denied(f"{argument}: {term.name} may be listed, but not aggregated.")
         return term
 
-    def named(self, text: str, argument: str) -> tuple[str, Operand]:
+    def named_term(self, text: str, argument: str) -> tuple[str, Operand]:
         """Return the name in results for *text* such as "quantity * price as total", and its term."""
         match = ALIAS.fullmatch(text)
         if match is None or self.get(text) is not None:
@@ -144,22 +146,22 @@ class Expressions:
         name = match["name"]
         if name in self.names.table.column_by_name or name in self.aliases:
             raise errors.BadArgument(
-                f"{argument}: {quoted(name)} is the name of another column.", hint="Choose another name."
+                f"{argument}: {quote(name)} is the name of another column.", hint="Choose another name."
             )
         self.aliases[name] = self.find(match["term"], argument)
         return name, self.aliases[name]
 
-    def related(
+    def related_terms(
         self, name: str, argument: str, *, aggregating: bool = False
     ) -> "tuple[Relation, Expressions]":
         """Return the relation *name* to rows that refer to a row, and the terms of their table."""
         table, paths = self.names.table, self.names.paths
         known = paths.referrers(table)
-        relation = folded(name, known)
+        relation = find_caseless(name, known)
         if relation is None:
-            meant = f"{habits.MEASURES} " if self.names.get(name) is not None else nearest(name, known)
+            meant = f"{habits.MEASURES} " if self.names.get(name) is not None else did_you_mean(name, known)
             raise errors.UnknownColumn(
-                f"{argument}: {table.name} has no related rows {quoted(name)}.",
+                f"{argument}: {table.name} has no related rows {quote(name)}.",
                 hint=f"{meant}Related rows: {listing(known) or 'none'}.",
             )
         names = Names(table=relation.target, paths=paths, nested=True)
@@ -200,7 +202,7 @@ class _Parser:
         except ValueError as exc:
             raise self._refusal(self._at, str(exc), hint=MEANINGS) from exc
         if self._token.kind != "end":
-            raise self._expected("an operator or the end")
+            raise self._expected_error("an operator or the end")
         return replace(term, name=self._text.strip()) if isinstance(term, Calculation | Related) else term
 
     def _split(self) -> "list[_Token]":
@@ -210,7 +212,7 @@ class _Parser:
             match = TOKEN.match(self._text, at)
             if match is None:
                 at += len(self._text[at:]) - len(self._text[at:].lstrip())
-                what = f"{quoted(self._text[at])} is not part of an expression"
+                what = f"{quote(self._text[at])} is not part of an expression"
                 raise self._refusal(at, what, hint=QUOTES)
             kind = str(match.lastgroup)
             tokens.append(_Token(kind, match[kind], match.start(kind)))
@@ -235,29 +237,29 @@ class _Parser:
             raise self._refusal(self._token.at, f"more than {DEEPEST_PARENTHESES} nested parentheses")
         left = self._product()
         while sign := self._take("+", "-"):
-            left = self._combined(sign, left, self._product())
+            left = self._combine(sign, left, self._product())
         self._depth -= 1
         return left
 
     def _product(self) -> Operand:
         left = self._factor()
         while sign := self._take("*", "/"):
-            left = self._combined(sign, left, self._factor())
+            left = self._combine(sign, left, self._factor())
         return left
 
-    def _combined(self, sign: _Token, left: Operand, right: Operand) -> Operand:
+    def _combine(self, sign: _Token, left: Operand, right: Operand) -> Operand:
         self._at = sign.at
-        return combined(SIGN_OPERATIONS[sign.text], left, right, self._terms.literals)
+        return combine(SIGN_OPERATIONS[sign.text], left, right, self._terms.literals)
 
     def _factor(self) -> Operand:
         self._count()
         if sign := self._take("-"):
             operand = self._factor()
             self._at = sign.at
-            return negated(operand)
+            return negate(operand)
         term = self._primary()
         while self._take(":"):
-            term = bucketed(term, self._token.text, self._argument)
+            term = bucket_of(term, self._token.text, self._argument)
             self._next += 1
         return term
 
@@ -268,10 +270,10 @@ class _Parser:
         match token.kind:
             case "number":
                 type = INTEGER if token.text.isdigit() else DECIMAL
-                return self._terms.literals.bound(token.text, type, token.text)
+                return self._terms.literals.literal_of(token.text, type, token.text)
             case "text":
                 text = token.text[1:-1].replace("''", "'")
-                return self._terms.literals.bound(text, TEXT, token.text)
+                return self._terms.literals.literal_of(text, TEXT, token.text)
             case "name" if self._tokens[self._next].text == "(":
                 return self._function(token)
             case "name" | "quoted":
@@ -281,31 +283,31 @@ class _Parser:
                 self._close()
                 return term
         self._next -= 1
-        raise self._expected("a column, number, 'text', function or (")
+        raise self._expected_error("a column, number, 'text', function or (")
 
     def _path(self, first: _Token) -> Operand:
-        parts = [_unquoted(first)]
+        parts = [_unquote(first)]
         while self._take("."):
             if self._token.kind not in NAMES:
-                raise self._expected("a column")
-            parts.append(_unquoted(self._token))
+                raise self._expected_error("a column")
+            parts.append(_unquote(self._token))
             self._next += 1
         if self._relation is not None:
             if parts[0].lower() != self._relation or len(parts) == 1:
-                name = ".".join(map(worded, parts))
-                what = f"names in this measure begin with {self._relation}, not {quoted(name)}"
+                name = ".".join(map(term_part, parts))
+                what = f"names in this measure begin with {self._relation}, not {quote(name)}"
                 raise self._refusal(first.at, what, hint="Others go outside the parentheses.")
             parts = parts[1:]
-        return self._terms.operand(".".join(map(spelled, parts)), self._argument)
+        return self._terms.operand(".".join(map(path_part, parts)), self._argument)
 
     def _function(self, name: _Token) -> Operand:
         word = name.text.lower()
         if word in MEASURES:
-            return self._related(name)
+            return self._related_measure(name)
         if word not in OPERATION_RULES:
             known = [*OPERATION_RULES, *MEASURES]
-            hint = f"{nearest(word, known)}Functions: {listing(known)}."
-            raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
+            hint = f"{did_you_mean(word, known)}Functions: {listing(known)}."
+            raise self._refusal(name.at, f"{quote(name.text)} is not a function", hint=hint)
         self._take("(")
         operands = [self._sum()]
         while self._take(","):
@@ -315,15 +317,15 @@ class _Parser:
         operation = Operation(word)
         return OPERATION_RULES[operation](operation, operands, self._terms.literals)
 
-    def _related(self, name: _Token) -> Related:
+    def _related_measure(self, name: _Token) -> Related:
         """Return a measure of the rows that refer to a row; the first name in it is the relation."""
         self._take("(")
         self._check(self._relation is None, name, "a measure of related rows cannot contain another one")
         following = pairwise(self._tokens[self._next :])
         first = next((each for each, after in following if each.kind in NAMES and after.text != "("), None)
         if first is None:
-            raise self._expected("related rows")
-        relation, self._terms = self._outer.related(_unquoted(first), self._argument, aggregating=True)
+            raise self._expected_error("related rows")
+        relation, self._terms = self._outer.related_terms(_unquote(first), self._argument, aggregating=True)
         if not relation.target.aggregated:
             message = f"{self._argument}: rows of {relation.name} may not be aggregated."
             raise errors.Denied(message, hint="some and none in where ask for such rows.")
@@ -337,14 +339,14 @@ class _Parser:
         self._close()
         function = Function(name.text.lower())
         offered = [Function.COUNT] if place is None else list(functions_of(place.type))
-        what = relation.name if place is None else described(place)
+        what = relation.name if place is None else name_and_type(place)
         self._check(function in offered, name, f"{function} cannot take {what}")
         text = f"{function}({relation.name if place is None else place.name})"
         return Related(relation=relation, measure=Measure(function=function, place=place), name=text)
 
     def _close(self) -> None:
         if not self._take(")"):
-            raise self._expected(") or an operator")
+            raise self._expected_error(") or an operator")
 
     def _count(self) -> None:
         self._nodes += 1
@@ -357,29 +359,29 @@ class _Parser:
         if not holds:
             raise self._refusal(token.at, what)
 
-    def _expected(self, what: str) -> errors.BadArgument:
+    def _expected_error(self, what: str) -> errors.BadArgument:
         token = self._token
         if token.kind == "end":
             return self._refusal(token.at, f"expected {what}, found the end")
-        return self._refusal(token.at, f"expected {what}, found {quoted(token.text)}", hint=QUOTES)
+        return self._refusal(token.at, f"expected {what}, found {quote(token.text)}", hint=QUOTES)
 
     def _refusal(self, at: int, what: str, hint: str = "") -> errors.BadArgument:
         return errors.BadArgument(
-            f"{self._argument}: {quoted(self._text)}, position {at + 1}: {what}.", hint=hint
+            f"{self._argument}: {quote(self._text)}, position {at + 1}: {what}.", hint=hint
         )
 
 
-def bucketed(term: Operand, name: str, argument: str) -> Bucketed:
+def bucket_of(term: Operand, name: str, argument: str) -> Bucketed:
     """Return the part of the date *term* that *name* names, or raise BadArgument."""
     offered = buckets_of(term.type)
     if name.lower() not in offered:
         why = f"Buckets: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
         raise errors.BadArgument(
-            f"{argument}: {term.name} ({term.type.name}) has no bucket {quoted(name)}.",
-            hint=f"{nearest(name, offered)}{why}",
+            f"{argument}: {term.name} ({term.type.name}) has no bucket {quote(name)}.",
+            hint=f"{did_you_mean(name, offered)}{why}",
         )
     return Bucketed(place=term, bucket=Bucket(name.lower()))
 
 
-def _unquoted(token: _Token) -> str:
+def _unquote(token: _Token) -> str:
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text

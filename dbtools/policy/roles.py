@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from dbtools.findings import Finding, Source, WriteProblem
 from dbtools.policy.writes import EVERYTHING, Problem, WriteGrant, with_writes
-from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Column, Location, RowFilter, Table, matching
+from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Column, Location, RowFilter, Table, matches_any
 from dbtools.values.cells import BLANK
 from dbtools.values.types import Mask, masked_type
 
@@ -71,7 +71,7 @@ class Rule:
         """Return the precision with which the rule matches *table*; None if it does not match."""
         if self.names(catalog, table):
             return MOST_PRECISE
-        meant = catalog.qualified(table) if "." in self.pattern else table.name
+        meant = catalog.full_name(table) if "." in self.pattern else table.name
         if self.is_pattern and fnmatchcase(meant, self.pattern):
             return len(WILDCARD.sub("", self.pattern))
         return None
@@ -127,7 +127,7 @@ class FunctionRules:
     def permits(self, name: str, schema: str = "", *, harmless: bool = False) -> bool:
         """Return whether the function may be called; *harmless*: whether it may unless it is excluded."""
         names = (name, f"{schema}.{name}")
-        return not matching(names, self.exclude) and (harmless or matching(names, self.include))
+        return not matches_any(names, self.exclude) and (harmless or matches_any(names, self.include))
 
 
 NO_RULES = FunctionRules()
@@ -188,8 +188,8 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
     withheld: list[tuple[Table, Rule, Problem]] = []
     if role.rules is None:
         pairs = ((table, tuple(_revealing_columns(table, WHOLE_GRANT))) for table in catalog.tables)
-        every = {table.location: _narrowed(table, WHOLE_GRANT, names) for table, names in pairs}
-        tables = tuple(_explained(catalog, _linked(table, every), every) for table in every.values())
+        every = {table.location: _restrict_table(table, WHOLE_GRANT, names) for table, names in pairs}
+        tables = tuple(_redact_view(catalog, _with_keys(table, every), every) for table in every.values())
         if role.writable:
             found = [with_writes(*pair, EVERYTHING) for pair in zip(catalog.tables, tables, strict=True)]
             tables = tuple(table for table, _ in found)
@@ -213,7 +213,7 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
             views.append(table)
             continue
         revealing = tuple(_revealing_columns(table, rule.grant))
-        left = _narrowed(table, rule.grant, revealing)
+        left = _restrict_table(table, rule.grant, revealing)
         if left.columns:
             columns += [(table, rule, name) for name in revealing]
             if rule.grant.writes is not None:
@@ -222,9 +222,9 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
             seen[table.location] = left
         elif rule.grant.writes is not None:
             withheld.append((table, rule, ("", WriteProblem.COLUMNLESS)))
-    linked = (_linked(table, seen) for table in seen.values())
+    linked = (_with_keys(table, seen) for table in seen.values())
     tables = tuple(
-        replace(each, definition="") if hides else _explained(catalog, each, seen) for each in linked
+        replace(each, definition="") if hides else _redact_view(catalog, each, seen) for each in linked
     )
     return Restriction(
         catalog=replace(bare, tables=tables),
@@ -236,28 +236,30 @@ def restriction_of(catalog: Catalog, role: Role) -> Restriction:
 
 def _reads_others(whole: Catalog, view: Table) -> bool:
     """Return whether *view* reads, directly or through views, what *whole* does not have."""
-    reads = (place for each in (view, *whole.beneath(view)) for place in each.reads)
+    reads = (place for each in (view, *whole.underlying_tables(view)) for place in each.reads)
     return any(whole.table(*place) is None for place in reads)
 
 
-def _explained(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
+def _redact_view(catalog: Catalog, view: Table, seen: Mapping[Location, Table]) -> Table:
     """Return *view* without its definition if that names anything that is not *seen*."""
     hides = view.location in catalog.unreadable or catalog.whole.conceals(view.definition, seen)
     hides = hides or not seen.keys() >= {*view.reads}
     return replace(view, definition="") if view.definition and hides else view
 
 
-def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
+def _restrict_table(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     """Apply *grant* to *table*, without the *revealing* columns; keep the foreign keys.
 
     A column that the login cannot read stays only if its mask reads no cell.
     """
-    columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
+    columns = tuple(column for column in _shown_columns(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
     whole = len(plain) == len(table.columns) and grant.filter is None
     if whole and grant.aggregate:
         return table
-    columns = tuple(_searched(column, plain, grant) if column.text_index else column for column in columns)
+    columns = tuple(
+        _with_text_index(column, plain, grant) if column.text_index else column for column in columns
+    )
     if not whole:
         # The expression of a generated column may name a hidden column.
         columns = tuple(replace(each, default=None) if each.generated else each for each in columns)
@@ -274,7 +276,7 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     )
 
 
-def _searched(column: Column, plain: Set[str], grant: Grant) -> Column:
+def _with_text_index(column: Column, plain: Set[str], grant: Grant) -> Column:
     """Return *column* with its full-text index, if that shows nothing besides the *plain* columns.
 
     A rank that depends on other rows or columns would show how often a word is in those that are hidden.
@@ -287,27 +289,27 @@ def _searched(column: Column, plain: Set[str], grant: Grant) -> Column:
     return replace(column, text_index=replace(index, ranked=ranked))
 
 
-def _shown(table: Table, grant: Grant) -> Iterator[Column]:
+def _shown_columns(table: Table, grant: Grant) -> Iterator[Column]:
     """Yield the columns of *table* that *grant* shows, with their masks."""
     for column in table.columns:
         granted = grant.columns is None or column.name in grant.columns
         readable = column.type is not UNKNOWN_TYPE or grant.masks.get(column.name) in BLANK
         if granted and readable and column.name not in grant.exclude:
-            yield _masked(table, column, grant)
+            yield _masked_column(table, column, grant)
 
 
 def _revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
     """Yield generated columns that would reveal what *grant* hides or masks, unless it names them."""
     if not any(column.sources for column in table.columns):
         return
-    plain = {column.name for column in _shown(table, grant) if column.type.mask is None}
+    plain = {column.name for column in _shown_columns(table, grant) if column.type.mask is None}
     asked = set(grant.columns or ())
     while found := [name for name in plain - asked if not table.column_by_name[name].sources <= plain]:
         yield from sorted(found)
         plain.difference_update(found)
 
 
-def _masked(table: Table, column: Column, grant: Grant) -> Column:
+def _masked_column(table: Table, column: Column, grant: Grant) -> Column:
     """Return *column* with its mask, if *grant* has one or does not name a sensitive column."""
     name, mask = column.name, grant.masks.get(column.name)
     sensitive = mask is None and column.sensitive and name not in (grant.columns or ())
@@ -316,7 +318,7 @@ def _masked(table: Table, column: Column, grant: Grant) -> Column:
     return masked if mask is not None or sensitive else column
 
 
-def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
+def _with_keys(table: Table, seen: Mapping[Location, Table]) -> Table:
     """Return *table* with the visible foreign keys; *table* itself, which roles share, if all are."""
     followed = tuple(
         key

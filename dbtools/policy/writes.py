@@ -9,7 +9,7 @@ from operator import ge, gt, le, lt
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dbtools.errors import Broken, ConstraintViolated, listing, nearest
+from dbtools.errors import Broken, ConstraintViolated, did_you_mean, listing
 from dbtools.findings import Kind, WriteProblem
 from dbtools.schema.catalog import (
     UNKNOWN_TYPE,
@@ -24,7 +24,7 @@ from dbtools.schema.catalog import (
     Writes,
 )
 from dbtools.schema.sql import has_name
-from dbtools.values.types import Family, Mask, quoted
+from dbtools.values.types import Family, Mask, quote
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: a value that is a claim of the caller
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
@@ -68,19 +68,19 @@ def writes_of(table: Table, shown: Table, grant: WriteGrant) -> tuple[Writes | N
         return None, (("", why),)
     wrong_insert = (
         *_mistakes(table, shown, grant.insert, grant.preset),
-        *_missing(table, shown, grant),
+        *_missing_columns(table, shown, grant),
     )
     wrong_update = tuple(_mistakes(table, shown, grant.update, grant.preset_update))
     has_key = bool(shown.keys)
     inserts, updates = grant.insert is not False and not wrong_insert, has_key and not wrong_update
     fixed = {**(grant.preset if grant.update is True else {}), **grant.preset_update}
-    supplied = _supplied(table, shown, grant.insert, grant.preset)
+    supplied = _supplied_columns(table, shown, grant.insert, grant.preset)
     insert_presets = _presets(table, grant.preset) if inserts else ()
     given = (*supplied, *(preset.column for preset in insert_presets)) if inserts else ()
     conflict_keys, partial_keys = _conflict_keys(shown, given)
     writes = Writes(
         insert=supplied if inserts else None,
-        update=_supplied(table, shown, grant.update, fixed) if updates else (),
+        update=_supplied_columns(table, shown, grant.update, fixed) if updates else (),
         delete=grant.delete and has_key,
         insert_presets=insert_presets,
         update_presets=_presets(table, grant.preset_update) if updates else (),
@@ -117,7 +117,7 @@ class Lacking(NamedTuple):
     )  #: which changes will fail, in sentences
 
 
-def unable(table: Table) -> Table:
+def without_writes(table: Table) -> Table:
     """Return *table*, which a role may change, without its writes, as the database does not allow them."""
     withheld = tuple((change, UNABLE) for change in granted_changes(table))
     return replace(table, writes=None, withheld=(*withheld, *table.withheld))
@@ -186,7 +186,7 @@ def named_in(condition: RowFilter | None, columns: Iterable[Column]) -> list[str
     return [each.name for each in columns if has_name(text, each.name)]
 
 
-def explained(
+def violation_of(
     violated: ConstraintViolated, table: Table, catalog: Catalog, *, refers: bool, written: GivenValues
 ) -> ConstraintViolated:
     """Return *violated*, worded for a role that sees *catalog* and has changed *table*.
@@ -273,7 +273,9 @@ def claim_in(text: str) -> str | None:
     return None
 
 
-def _supplied(table: Table, shown: Table, granted: Granted, presets: Collection[str]) -> tuple[Column, ...]:
+def _supplied_columns(
+    table: Table, shown: Table, granted: Granted, presets: Collection[str]
+) -> tuple[Column, ...]:
     """Return the *granted* columns with their own types, without generated and preset ones."""
     names = shown.column_by_name if granted is True else granted or ()
     return tuple(
@@ -318,19 +320,19 @@ def _mistakes(table: Table, shown: Table, granted: Granted, presets: Mapping[str
         elif name in table.column_by_name and name not in shown.column_by_name:
             yield WriteProblem.HIDDEN.format(name=name)
         else:
-            yield from _unwritable(table, name)
+            yield from _write_obstacles(table, name)
     for name, value in presets.items():
         if granted is False:
             yield WriteProblem.IDLE_PRESET.format(name=name)
-        yield from _unwritable(table, name) or _misfit(table.column_by_name[name], value)
+        yield from _write_obstacles(table, name) or _misfit(table.column_by_name[name], value)
 
 
-def _unwritable(table: Table, name: str) -> Sequence[str]:
+def _write_obstacles(table: Table, name: str) -> Sequence[str]:
     """Return why no value can be given to the column *name* of *table*, or nothing."""
     column = table.column_by_name.get(name)
     if column is None:
-        meant = nearest(name, table.column_by_name)
-        return (WriteProblem.UNKNOWN_COLUMN.format(name=quoted(name), nearest=meant).rstrip(),)
+        meant = did_you_mean(name, table.column_by_name)
+        return (WriteProblem.UNKNOWN_COLUMN.format(name=quote(name), nearest=meant).rstrip(),)
     if column.generated:
         return (WriteProblem.GENERATED.format(name=name),)
     if column.type is UNKNOWN_TYPE:
@@ -340,7 +342,7 @@ def _unwritable(table: Table, name: str) -> Sequence[str]:
 
 def _misfit(column: Column, value: object) -> Sequence[str]:
     """Return why *column* cannot be preset to *value*, or nothing."""
-    name, shown = column.name, quoted(str(value))
+    name, shown = column.name, quote(str(value))
     try:
         claim_in(str(value))
     except ValueError:
@@ -355,9 +357,9 @@ def _misfit(column: Column, value: object) -> Sequence[str]:
     return ()
 
 
-def _missing(table: Table, shown: Table, grant: WriteGrant) -> Iterator[str]:
+def _missing_columns(table: Table, shown: Table, grant: WriteGrant) -> Iterator[str]:
     """Yield the columns that a new row needs and would not get, each with what to do about it."""
-    supplied = {column.name for column in _supplied(table, shown, grant.insert, ())}
+    supplied = {column.name for column in _supplied_columns(table, shown, grant.insert, ())}
     for column in table.columns if grant.insert is not False else ():
         if not column.required or column.name in supplied or column.name in grant.preset:
             continue

@@ -49,10 +49,10 @@ class Body:
         pieces = (piece for part in self.parts for piece in part.pieces)
         return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Parameter)))
 
-    def written(self, present: Collection[str]) -> Fragment:
+    def variant(self, present: Collection[str]) -> Fragment:
         """Return the variant for the parameters *present*; equal variants are equal values."""
         parts = (each.pieces if set(each.needs).issubset(present) else each.absent for each in self.parts)
-        return Fragment(pieces=_merged(chain.from_iterable(parts)))
+        return Fragment(pieces=_merge_texts(chain.from_iterable(parts)))
 
     def places(self) -> Iterator[tuple[SqlPart, Parameter, int]]:
         """Yield each occurrence of a parameter with its part and its line, counted from the start."""
@@ -70,7 +70,7 @@ class Body:
         return tuple(dict.fromkeys((none, none.union(*alone), *alone)))
 
 
-def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
+def _merge_texts(pieces: Iterable[str | Parameter]) -> Pieces:
     """Return *pieces* with adjacent texts joined."""
     runs = groupby(pieces, key=lambda piece: isinstance(piece, str))
     return tuple(chain.from_iterable(("".join(map(str, run)),) if text else run for text, run in runs))
@@ -93,7 +93,7 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
     body = Body(parts=tuple(_parts(statement, clauses, lexis, always)))
     for present in body.variants():
-        variant = body.written(present)
+        variant = body.variant(present)
         with suppress(SqlError):
             if scan(variant.text, lexis) == variant:
                 continue
@@ -115,13 +115,13 @@ def _is_clause(comment: Token, sql: str) -> bool:
 def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[str]) -> Iterator[SqlPart]:
     start = 0
     for clause in clauses:
-        yield _fixed(sql, start, clause.offset, lexis)
+        yield _fixed_part(sql, start, clause.offset, lexis)
         yield _clause(clause, sql, lexis, always)
         start = clause.end
-    yield _fixed(sql, start, len(sql), lexis)
+    yield _fixed_part(sql, start, len(sql), lexis)
 
 
-def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> SqlPart:
+def _fixed_part(sql: str, start: int, end: int, lexis: Lexis) -> SqlPart:
     text = sql[start:end]
     # The clause may be the only thing that separates two words.
     text += " " if end < len(sql) and text[-1:].strip() else ""

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.findings import Source
 from dbtools.schema.sql import CLAIMS
 from dbtools.values.dates import seconds_of
-from dbtools.values.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
+from dbtools.values.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quote
 
 LONGEST_TIMEOUT = 3600.0  #: seconds, as in [limits]
 FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
@@ -147,7 +147,7 @@ def mistakes_of(header: Header, line: int) -> Iterator[tuple[int, str]]:
 def near_miss(text: str, *patterns: re.Pattern[str]) -> str:
     """Return the right form if *text* resembles a header line by one of *patterns*, or nothing."""
     is_near = any(pattern.match(text) for pattern in patterns)
-    return f"{quoted(text.strip())} is not a header line. {LINE_WANTED}" if is_near else ""
+    return f"{quote(text.strip())} is not a header line. {LINE_WANTED}" if is_near else ""
 
 
 def _add(header: Header, key: str, value: str, source: Source) -> None:
@@ -162,14 +162,14 @@ def _add(header: Header, key: str, value: str, source: Source) -> None:
         raise ValueError(f"{key} is given twice")
     pattern, read, wanted = READERS[key]
     if not re.fullmatch(pattern, value):
-        raise ValueError(f"{key}: must be {wanted}, not {quoted(value)}")
+        raise ValueError(f"{key}: must be {wanted}, not {quote(value)}")
     header.declared[key] = read(value)
 
 
 def _timeout(value: str) -> float:
     seconds = seconds_of(value)
     if not 0 < seconds <= LONGEST_TIMEOUT:
-        raise ValueError(f"timeout: must be more than 0 seconds and at most an hour, not {quoted(value)}")
+        raise ValueError(f"timeout: must be more than 0 seconds and at most an hour, not {quote(value)}")
     return seconds
 
 
@@ -192,7 +192,7 @@ def declaration(text: str, source: Source) -> QueryParameter:
     options = list(OPTION_PATTERN.finditer(written["options"])) if written else []
     keywords = [each["bound"] or each[0].split()[0] for each in options]
     if written is None or len(set(keywords)) < len(keywords):
-        raise ValueError(f"param {quoted(text)} cannot be read. {WANTED}")
+        raise ValueError(f"param {quote(text)} cannot be read. {WANTED}")
     try:
         parameter = _parameter(written, dict(zip(keywords, options, strict=True)), source)
         _check(parameter)
@@ -206,8 +206,8 @@ def _parameter(written: re.Match[str], options: dict[str, re.Match[str]], source
         raise ValueError(f"this name is reserved for the caller's claims, as in :{CLAIMS}.region")
     type = PARAMETERS.get(written["type"])
     if type is None:
-        known = f"{nearest(written['type'], PARAMETERS)}Types: {listing(PARAMETERS)}"
-        raise ValueError(f"{quoted(written['type'])} is not a type. {known}, and lists such as text[]")
+        known = f"{did_you_mean(written['type'], PARAMETERS)}Types: {listing(PARAMETERS)}"
+        raise ValueError(f"{quote(written['type'])} is not a type. {known}, and lists such as text[]")
     default = written["default"]
     if default and default.startswith('"') and type.family is not Family.JSON:
         raise ValueError(f"{default} is in double quotes. {WANTED}")
@@ -217,17 +217,17 @@ def _parameter(written: re.Match[str], options: dict[str, re.Match[str]], source
         type=type,
         array=written["array"] is not None,
         optional=written["optional"] is not None,
-        default=_unquoted(default),
-        choices=tuple(str(_unquoted(each)) for each in re.findall(CHOICE, choices["in"] if choices else "")),
-        minimum=_unquoted(minimum and minimum["limit"]),
-        maximum=_unquoted(maximum and maximum["limit"]),
-        pattern=_unquoted(pattern and pattern["pattern"]),
+        default=_unquote(default),
+        choices=tuple(str(_unquote(each)) for each in re.findall(CHOICE, choices["in"] if choices else "")),
+        minimum=_unquote(minimum and minimum["limit"]),
+        maximum=_unquote(maximum and maximum["limit"]),
+        pattern=_unquote(pattern and pattern["pattern"]),
         description=(written["text"] or "").strip(),
         source=source,
     )
 
 
-def _unquoted(text: str | None) -> str | None:
+def _unquote(text: str | None) -> str | None:
     return text[1:-1].replace("''", "'") if text and text.startswith("'") else text
 
 
@@ -249,7 +249,7 @@ def _check(parameter: QueryParameter) -> None:
             _check_bounds(place, text, parameter)
         else:
             check_value(place, text, parameter)
-    if len(set(map(type.compared, parameter.choices))) < len(parameter.choices):
+    if len(set(map(type.comparable_value, parameter.choices))) < len(parameter.choices):
         raise ValueError("in lists a value twice")
 
 
@@ -276,7 +276,7 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
         items = None
     if not isinstance(items, list) or not (is_json or all(isinstance(each, str | bool) for each in items)):
         wanted = """a JSON array such as '[1, 2]' or '["a", "b"]'"""
-        raise ValueError(f"default: {quoted(parameter.default)} is not {wanted}")
+        raise ValueError(f"default: {quote(parameter.default)} is not {wanted}")
     yield from (each if isinstance(each, str) else json.dumps(each) for each in items)
 
 
@@ -284,18 +284,18 @@ def check_value(place: str, text: str, parameter: QueryParameter) -> None:
     """Raise ValueError, which names the *place*, if *text* is not allowed."""
     type, value = parameter.type, _check_bounds(place, text, parameter)
     if parameter.pattern is not None and not _matches_pattern(text, parameter.pattern):
-        raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
-    if parameter.choices and value not in {_compared("in", each, type) for each in parameter.choices}:
-        raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
+        raise ValueError(f"{place}: {quote(text)} does not match the pattern")
+    if parameter.choices and value not in {_comparable_value("in", each, type) for each in parameter.choices}:
+        raise ValueError(f"{place}: {quote(text)} is not among {listing(parameter.choices)}")
 
 
 def _check_bounds(place: str, text: str, parameter: QueryParameter) -> Any:
     """Return *text* as it is compared, or raise ValueError if it is out of bounds."""
-    value = _compared(place, text, parameter.type)
+    value = _comparable_value(place, text, parameter.type)
     for key, bound in (("min", parameter.minimum), ("max", parameter.maximum)):
         if bound is None:
             continue
-        limit = _compared(key, bound, parameter.type)
+        limit = _comparable_value(key, bound, parameter.type)
         try:
             is_beyond = value < limit if key == "min" else value > limit
         except TypeError as exc:
@@ -306,9 +306,9 @@ def _check_bounds(place: str, text: str, parameter: QueryParameter) -> Any:
     return value
 
 
-def _compared(place: str, text: str, type: ColumnType) -> Any:
+def _comparable_value(place: str, text: str, type: ColumnType) -> Any:
     try:
-        return type.compared(text)
+        return type.comparable_value(text)
     except ValueError as exc:
         raise ValueError(f"{place}: {exc}") from exc
 
@@ -318,22 +318,22 @@ def _compared(place: str, text: str, type: ColumnType) -> Any:
 def _check_pattern(pattern: str) -> None:
     """Raise ValueError if the engine rejects *pattern*."""
     try:
-        _compiled(pattern)
+        _pattern_adapter(pattern)
     except SchemaError as exc:
         # The last line says what is wrong; those before it show where.
         problem = str(exc).strip().splitlines()[-1].strip().removeprefix("error: ")
-        raise ValueError(f"pattern: {quoted(pattern)} cannot be used: {problem}") from exc
+        raise ValueError(f"pattern: {quote(pattern)} cannot be used: {problem}") from exc
 
 
 def _matches_pattern(text: str, pattern: str) -> bool:
     """Return whether *pattern* is found anywhere in *text*."""
     try:
-        _compiled(pattern).validate_python(text)
+        _pattern_adapter(pattern).validate_python(text)
     except ValidationError:
         return False
     return True
 
 
 @lru_cache(maxsize=1_000)
-def _compiled(pattern: str) -> TypeAdapter[str]:
+def _pattern_adapter(pattern: str) -> TypeAdapter[str]:
     return TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])

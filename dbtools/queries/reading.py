@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
-from dbtools.errors import nearest
+from dbtools.errors import did_you_mean
 from dbtools.findings import Finding, Kind, Source, finding
 from dbtools.queries.bodies import OPTIONAL_MARKS, Body, read_body
 from dbtools.queries.headers import (
@@ -23,7 +23,7 @@ from dbtools.queries.headers import (
 )
 from dbtools.schema.catalog import Column
 from dbtools.schema.sql import CLAIMS, Lexis, Parameter, SqlError, code_of
-from dbtools.values.types import ColumnType, quoted
+from dbtools.values.types import ColumnType, quote
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
 #: Comments and strings. The group is a block comment, which may hide queries up to the end of the file.
@@ -51,7 +51,7 @@ class Query:
         """Return the place of *offset* in the variant for *present*; without an offset, that of the query."""
         if offset is None:
             return self.source
-        lines = self.body.written(present).text.count("\n", 0, offset)
+        lines = self.body.variant(present).text.count("\n", 0, offset)
         return replace(self.sql_source, line=(self.sql_source.line or 1) + lines)
 
 
@@ -171,7 +171,7 @@ def _mistake(name: str, problem: str, source: Source) -> Finding:
 def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
     """Return the part of *text* before the first name, if any, and the parts from there on."""
     text = text.removeprefix("\ufeff")
-    found = list(BEGINNING.finditer(_uncommented(text)))
+    found = list(BEGINNING.finditer(_without_comments(text)))
     starts = sorted({0, *(each.start() for each in found)})
     names = {each.start(): each["name"].strip() for each in found}
     first, *more = (
@@ -186,7 +186,7 @@ def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
     return (first, more) if more and not first.named else (None, [first, *more])
 
 
-def _uncommented(text: str) -> str:
+def _without_comments(text: str) -> str:
     """Return *text* with spaces instead of block comments."""
     return COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]) if match[1] else match[0], text)
 
@@ -198,12 +198,12 @@ def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
     except SqlError as exc:
         return [(part.line_of(exc.offset), exc.problem)]
     problems = [(part.line_of(each.offset), "there is SQL before the first -- name") for each in code[:1]]
-    return [*problems, *_misplaced(part, 0)]
+    return [*problems, *_misplaced_lines(part, 0)]
 
 
-def _misplaced(part: _Part, start: int) -> Mistakes:
+def _misplaced_lines(part: _Part, start: int) -> Mistakes:
     """Return the lines of *part* from *start* on that look like header lines."""
-    lines = enumerate(_uncommented(part.text[start:]).split("\n"), part.line_of(start))
+    lines = enumerate(_without_comments(part.text[start:]).split("\n"), part.line_of(start))
     return [(line, problem) for line, text in lines if (problem := near_miss(text, LIKE_HEADER))]
 
 
@@ -212,16 +212,16 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     start = part.sql_offset
     sql, line = part.text[start:], part.line_of(start)
     header = read_header(enumerate(part.text[:start].split("\n"), part.line_of(0)), part.source.file)
-    mistakes = [*header.mistakes, *mistakes_of(header, part.line_of(0)), *_misplaced(part, start)]
+    mistakes = [*header.mistakes, *mistakes_of(header, part.line_of(0)), *_misplaced_lines(part, start)]
     if not part.named and not QUERY_NAME.fullmatch(part.name):
-        problem = f"write -- name: NAME, since {quoted(part.name)}, the file's name, is not {NAME_WANTED}"
+        problem = f"write -- name: NAME, since {quote(part.name)}, the file's name, is not {NAME_WANTED}"
         mistakes.append((part.line_of(0), problem))
     always = {each.name for each in header.parameters if not each.may_be_absent}
     try:
         body = read_body(sql, lexis, always)
     except SqlError as exc:
         return None, [*mistakes, (part.line_of(start + exc.offset), exc.problem)]
-    for found in (_undeclared(header, body), _absent_lists(header, body)):
+    for found in (_undeclared_parameters(header, body), _absent_lists(header, body)):
         mistakes += ((line + at, problem) for at, problem in found)
     unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
     for each in unused:
@@ -237,7 +237,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     return query, mistakes
 
 
-def _undeclared(header: Header, body: Body) -> Iterator[tuple[int, str]]:
+def _undeclared_parameters(header: Header, body: Body) -> Iterator[tuple[int, str]]:
     """Yield the parameters of the SQL that the header does not declare."""
     names = [each.name for each in header.parameters]
     known = {*names, *header.mentioned}
@@ -245,7 +245,7 @@ def _undeclared(header: Header, body: Body) -> Iterator[tuple[int, str]]:
         if parameter.claim is None and parameter.name not in known:
             known.add(parameter.name)
             form = f"Write -- param {parameter.name}: TYPE  text, or :{CLAIMS}.NAME for a claim of the caller"
-            yield line, f"{parameter} is not declared. {nearest(parameter.name, names)}{form}"
+            yield line, f"{parameter} is not declared. {did_you_mean(parameter.name, names)}{form}"
 
 
 def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:

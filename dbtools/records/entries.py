@@ -17,10 +17,10 @@ from dbtools.backends.records import rfc3339
 from dbtools.expressions.operations import OPERATION_RULES
 from dbtools.expressions.terms import Bucket, Function
 from dbtools.statements.select import Direction, Match
-from dbtools.statements.write import Write, WriteKind, known
+from dbtools.statements.write import Write, WriteKind, without_none
 from dbtools.tools.describe_tables import Detail
 from dbtools.tools.writes.insert_rows import OnConflict
-from dbtools.values.cells import Cut, plain
+from dbtools.values.cells import Cut, json_value
 from dbtools.values.types import Operator
 
 CUT = "…"
@@ -95,12 +95,12 @@ class AuditEntry:
         tool = self.tool if arguments or TOOL.fullmatch(self.tool) else CUT
         content = {
             "time": rfc3339(self.time),
-            "identity": _shortened(self.identity, LONGEST_NAME),
-            "role": _shortened(self.role, LONGEST_NAME),
-            "tool": _shortened(tool, LONGEST_NAME),
+            "identity": _shorten(self.identity, LONGEST_NAME),
+            "role": _shorten(self.role, LONGEST_NAME),
+            "tool": _shorten(tool, LONGEST_NAME),
             "arguments": _Values().copy(self.arguments)
             if arguments
-            else _Names(self.vocabulary()).redacted(self.arguments),
+            else _Names(self.vocabulary()).redacted_arguments(self.arguments),
             "rows": self.rows,
             "bytes": self.bytes,
             "truncated": self.truncated,
@@ -112,12 +112,12 @@ class AuditEntry:
             "outcome": str(self.outcome),
             "code": self.code,
             "protocol": self.protocol,
-            "client": _shortened(self.client, LONGEST_NAME),
+            "client": _shorten(self.client, LONGEST_NAME),
         }
         return content if self.request is None else {**content, "request": self.request}
 
 
-def _shortened(text: str | None, most: int) -> str | None:
+def _shorten(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else text[:most] + CUT
 
 
@@ -136,16 +136,16 @@ def _changes(changed: Changed) -> Sequence[Mapping[str, object]] | None:
     after, before = changed.records(MOST_ITEMS + 1)
     if shape.kind is WriteKind.DELETE:
         before, after = after, []
-    rows = (*changed.rows, *known(changed.left_after))
+    rows = (*changed.rows, *without_none(changed.left_after))
     cut = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, Cut)}
     terms = [each.term for each in changed.outputs]
     unclear = {term.name for at, term in enumerate(terms) if term.type.mask is not None or at in cut}
     written = {each.name for each in shape.written}
-    pairs = [*zip_longest(before, after), *_left(changed, {*shape.writes.key, *written})]
+    pairs = [*zip_longest(before, after), *_left_rows(changed, {*shape.writes.key, *written})]
     return [_change(shape.writes.key, old, new, unclear & written) for old, new in pairs]
 
 
-def _left(changed: Changed, names: Collection[str]) -> Iterator[tuple[Record | None, Record | None]]:
+def _left_rows(changed: Changed, names: Collection[str]) -> Iterator[tuple[Record | None, Record | None]]:
     """Yield the rows of *changed* that the role does not see any more, before and after it.
 
     Of a row that the role does not see, the log has only the columns *names*: those that the call has set.
@@ -189,17 +189,17 @@ class _Values:
             for name, each in islice(value.items(), MOST_ITEMS)
         }
         if depth == 1 and isinstance(sql := value.get("sql"), str):
-            copy["sql"] = _shortened(sql, LONGEST_SQL)
+            copy["sql"] = _shorten(sql, LONGEST_SQL)
         return {**copy, CUT: CUT} if more else copy
 
     def _key(self, name: object) -> str:
-        return _shortened(str(name), LONGEST_TEXT) or ""
+        return _shorten(str(name), LONGEST_TEXT) or ""
 
     def _scalar(self, value: object, naming: bool) -> object:
         if isinstance(value, str):
-            return _shortened(value, LONGEST_TEXT)
+            return _shorten(value, LONGEST_TEXT)
         is_long = isinstance(value, int) and value.bit_length() > LONGEST_TEXT
-        return CUT if is_long else plain(value)
+        return CUT if is_long else json_value(value)
 
 
 class _Names(_Values):
@@ -209,7 +209,7 @@ class _Names(_Values):
         super().__init__()
         self._vocabulary = vocabulary
 
-    def redacted(self, arguments: Mapping[str, object]) -> object:
+    def redacted_arguments(self, arguments: Mapping[str, object]) -> object:
         """Return the copy of *arguments*."""
         copy = self.copy(arguments)
         assert isinstance(copy, dict)

@@ -23,7 +23,7 @@ from dbtools.errors import ConfigurationError
 from dbtools.records.entries import AuditEntry
 from dbtools.settings.sections import Settings
 from dbtools.values.cells import json_of
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 WINDOW = 0.2  #: seconds during which entries are collected
 CLOSE_TIMEOUT = 3.0  #: seconds that `close` waits for a sink
@@ -175,16 +175,16 @@ class FileSink:
     def check(self) -> None:
         """Open and close the file, or raise ConfigurationError."""
         try:
-            self._opened()
+            self._current_file()
             self.close()
         except (OSError, ValueError) as exc:
             problem = exc.strerror if isinstance(exc, OSError) else "no file can have this name"
-            name = quoted(str(self._place), 200)
+            name = quote(str(self._place), 200)
             raise ConfigurationError(f"[log] file: {name}: {problem}.") from exc
 
     def write(self, lines: deque[bytes]) -> None:
         """Append *lines*, in pieces, since other processes may append too."""
-        file = self._opened()
+        file = self._current_file()
         while lines:
             whole = sum(1 for _ in takewhile(ATOMIC_BYTES.__ge__, accumulate(map(len, lines))))
             written = file.write(b"".join(islice(lines, whole or 1)))
@@ -193,7 +193,7 @@ class FileSink:
                 select.select([], [file], [])
             _remove_written(lines, written or 0)
 
-    def _opened(self) -> FileIO:
+    def _current_file(self) -> FileIO:
         if not isinstance(self._place, Path):
             return FileIO(self._place, "a", closefd=False)
         if self._file is not None and not _is_at(self._file, self._place):
@@ -246,7 +246,7 @@ def follow_file(path: Path) -> Generator[bytes | None, None, None]:
 
 
 def _open(path: Path) -> BufferedReader | None:
-    name = quoted(str(path), 200)
+    name = quote(str(path), 200)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ConfigurationError(f"The audit log {name} is not a regular file.")

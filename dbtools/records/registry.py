@@ -20,9 +20,9 @@ from sqlalchemy.dialects import registry as dialects
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.records import NO_REGISTRY, Purpose, RecordStore, RegistryEntry, moment_of, rfc3339
-from dbtools.errors import DatabaseUnavailable, listing, nearest
+from dbtools.errors import DatabaseUnavailable, did_you_mean, listing
 from dbtools.values.cells import json_of
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 WRITE_TIMEOUT = 2.0  #: seconds for the database to store some entries of the log
 AT_ONCE = 500  #: entries that are written or read together
@@ -77,8 +77,8 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
     """Return the query *name* of the registry at *url*, or raise ConfigurationError."""
     entries = await read_entries(url)
     if name not in entries:
-        hint = f"{nearest(name, entries)}Queries: {listing(entries)}." if entries else "It is empty."
-        raise errors.ConfigurationError(f"The registry has no query {quoted(name)}.", hint=hint)
+        hint = f"{did_you_mean(name, entries)}Queries: {listing(entries)}." if entries else "It is empty."
+        raise errors.ConfigurationError(f"The registry has no query {quote(name)}.", hint=hint)
     return entries[name]
 
 
@@ -106,19 +106,19 @@ def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.U
     """Return the statements that serve the query *name* with *text*."""
     if entry is not None and entry.current.text == text:
         return [] if entry.current.enabled else [_set_enabled(name, enabled=True)]
-    values = {"name": name, "version": _latest(name) + 1, "text": text}
+    values = {"name": name, "version": _latest_version(name) + 1, "text": text}
     return [
         sa.insert(QUERIES).values(**values, enabled=True, changed_at=sa.func.now()),
-        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name) - 1),
+        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest_version(name) - 1),
     ]
 
 
 def _set_enabled(name: str, *, enabled: bool) -> sa.Update:
-    current = (QUERIES.c.name == name, QUERIES.c.version == _latest(name))
+    current = (QUERIES.c.name == name, QUERIES.c.version == _latest_version(name))
     return sa.update(QUERIES).where(*current).values(enabled=enabled, changed_at=sa.func.now())
 
 
-def _latest(name: str) -> sa.ScalarSelect[int]:
+def _latest_version(name: str) -> sa.ScalarSelect[int]:
     """Return the highest version of the query *name*, or 0."""
     kept = QUERIES.alias("kept")
     highest = sa.func.coalesce(sa.func.max(kept.c.version), 0)
@@ -140,11 +140,13 @@ async def _change(url: str, statements: Sequence[sa.UpdateBase]) -> None:
 
 
 def _fetch(store: RecordStore, statement: sa.ClauseElement) -> Sequence[Sequence[Any]]:
-    compiled = _compiled(store, statement)
+    compiled = _compile_for_store(store, statement)
     return store.fetch(str(compiled), [compiled.params[name] for name in compiled.positiontup or ()])
 
 
-def _compiled(store: RecordStore, statement: sa.ClauseElement, **options: Any) -> sa.sql.compiler.SQLCompiler:
+def _compile_for_store(
+    store: RecordStore, statement: sa.ClauseElement, **options: Any
+) -> sa.sql.compiler.SQLCompiler:
     """Return *statement* in the dialect of *store*."""
     compiled = statement.compile(
         dialect=_dialect(store.DIALECT),
@@ -172,10 +174,10 @@ class RegistrySink:
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines* in batches, removing them from the left."""
         while lines:
-            calls = [self._stored(orjson.loads(line)) for line in islice(lines, AT_ONCE)]
+            calls = [self._stored_call(orjson.loads(line)) for line in islice(lines, AT_ONCE)]
             try:
                 with self._store.begin(Purpose.APPEND_CALLS):
-                    compiled = _compiled(self._store, sa.insert(CALLS), column_keys=CALL_COLUMNS)
+                    compiled = _compile_for_store(self._store, sa.insert(CALLS), column_keys=CALL_COLUMNS)
                     rows = [[call[key] for key in CALL_COLUMNS] for call in calls]
                     self._store.execute_many(str(compiled), rows)
             except (OSError, DatabaseUnavailable) as exc:
@@ -183,7 +185,7 @@ class RegistrySink:
             for _ in calls:
                 lines.popleft()
 
-    def _stored(self, call: dict[str, Any]) -> dict[str, Any]:
+    def _stored_call(self, call: dict[str, Any]) -> dict[str, Any]:
         written = {key: json.dumps(call[key]) for key in JSON_COLUMNS if call.get(key) is not None}
         return {**call, **written, "time": self._store.moment(call["time"])}
 
@@ -224,7 +226,7 @@ def _read(
     )
     try:
         with store.begin(Purpose.READ_CALLS):
-            wanted = sa.select(*map(_readable, CALLS.c)).where(*conditions)
+            wanted = sa.select(*map(_selected_column, CALLS.c)).where(*conditions)
             rows = _fetch(store, wanted.order_by(number).limit(AT_ONCE))
     except OSError as exc:
         raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
@@ -234,7 +236,7 @@ def _read(
     return [(call["id"], call) for call in calls]
 
 
-def _readable(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+def _selected_column(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     """Return *column* as text unless it is a number: databases store times and JSON differently."""
     return column if column.type.python_type in (int, bool, float) else sa.cast(column, sa.Text)
 
@@ -244,11 +246,11 @@ def _line(call: Mapping[str, Any]) -> bytes:
     moment = moment_of(call["time"])
     content = {key: call.get(key) for key in CALL_COLUMNS} | {"time": rfc3339(moment) if moment else None}
     content |= {key: bool(content[key]) for key in BOOLEANS if content[key] is not None}
-    content |= {key: _decoded(content[key]) for key in JSON_COLUMNS}
+    content |= {key: _decode_json(content[key]) for key in JSON_COLUMNS}
     return json_of(content).encode()
 
 
-def _decoded(text: str | None) -> object:
+def _decode_json(text: str | None) -> object:
     try:
         return json.loads(text or "null")
     except ValueError:

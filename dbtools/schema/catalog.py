@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count
 
-from dbtools.errors import nearest
+from dbtools.errors import did_you_mean
 from dbtools.schema.sql import Fragment, has_name
-from dbtools.values.types import ColumnType, Family, quoted
+from dbtools.values.types import ColumnType, Family, quote
 
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: The type of a column whose name alone is known.
@@ -74,12 +74,12 @@ class Column:
         return not (self.nullable or self.generated or self.assigned or self.default is not None)
 
 
-def identifying(columns: Iterable[Column]) -> tuple[Column, ...]:
+def identity_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return *columns* as the identity of a table: its cells are bound again as the driver returns them."""
     return tuple(replace(each, type=replace(each.type, family=Family.OTHER)) for each in columns)
 
 
-def searched(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
+def with_indexes(columns: tuple[Column, ...], indexes: Mapping[str, TextIndex]) -> tuple[Column, ...]:
     """Return *columns* with their full-text *indexes*, which are given by name."""
     if not indexes:
         return columns
@@ -256,11 +256,11 @@ class Catalog:
             tables[table.location] = replace(table, columns=(*table.columns, *hidden))
         return replace(self, tables=tuple(tables.values()), unreadable={})
 
-    def named(self, name: str) -> tuple[Table, ...]:
+    def find_tables(self, name: str) -> tuple[Table, ...]:
         """Return the tables that match *name*: by label, exact or qualified name, or ignoring case."""
         if table := self._by_label.get(name):
             return (table,)
-        exact = tuple(table for table in self.tables if name in (table.name, self.qualified(table)))
+        exact = tuple(table for table in self.tables if name in (table.name, self.full_name(table)))
         folded = name.lower()
         return exact or tuple(table for table in self.tables if table.name.lower() == folded)
 
@@ -268,7 +268,7 @@ class Catalog:
         """Return the table *name* of *schema*, or None."""
         return self._by_name.get((schema, name))
 
-    def beneath(self, table: Table) -> Sequence[Table]:
+    def underlying_tables(self, table: Table) -> Sequence[Table]:
         """Return the tables and views that *table*, a view, reads, directly and through others."""
         found: dict[Location, Table] = {}
         waiting = [*table.reads]
@@ -305,7 +305,7 @@ class Catalog:
     def _by_name(self) -> Mapping[Location, Table]:
         return {table.location: table for table in self.tables}
 
-    def qualified(self, table: Table) -> str:
+    def full_name(self, table: Table) -> str:
         """Return the name of *table* with its schema."""
         return f"{table.schema}.{table.name}" if table.schema else table.name
 
@@ -314,12 +314,12 @@ class Catalog:
 
         Labels depend on all tables, even those that the login cannot read, so every login has the same.
         """
-        return (self.whole.label(table), self.qualified(table), table.name)
+        return (self.whole.label(table), self.full_name(table), table.name)
 
     def unique_name(self, table: Table) -> str:
         """Return a name by which a rule refers only to *table*."""
         known = Counter(name for each in self.tables for name in set(self.names_of(each)))
-        names = (self.label(table), self.qualified(table))
+        names = (self.label(table), self.full_name(table))
         return next((name for name in names if known[name] == 1), names[0])
 
     def label(self, table: Table) -> str:
@@ -364,23 +364,25 @@ class Selection:
         names = (name, f"{schema}.{name}")
         if self.schemas and schema and schema not in self.schemas:
             return False
-        return matching(names, self.include) and not matching(names, self.exclude)
+        return matches_any(names, self.include) and not matches_any(names, self.exclude)
 
-    def idle(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    def idle_warnings(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
         """Return a warning for each pattern and schema that matches none of *tables*."""
         names = [(name, f"{schema}.{name}") for schema, name in tables]
         schemas = {schema for schema, _ in tables}
         patterns = [("include", each) for each in self.include if each != "*"]
         patterns += [("exclude", each) for each in self.exclude]
-        idle = [(key, each) for key, each in patterns if not any(matching(name, (each,)) for name in names)]
+        idle = [
+            (key, each) for key, each in patterns if not any(matches_any(name, (each,)) for name in names)
+        ]
         idle += [("schemas", each) for each in self.schemas if each not in schemas]
         bare = [name for name, _ in names]
         return tuple(
-            f"[database] {key}: no table or schema matches {quoted(each)}. {nearest(each, bare)}".rstrip()
+            f"[database] {key}: no table or schema matches {quote(each)}. {did_you_mean(each, bare)}".rstrip()
             for key, each in idle
         )
 
 
-def matching(names: Iterable[str], patterns: Iterable[str]) -> bool:
+def matches_any(names: Iterable[str], patterns: Iterable[str]) -> bool:
     """Return whether one of *names* of an object matches one of *patterns*."""
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)

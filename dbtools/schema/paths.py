@@ -14,9 +14,9 @@ from itertools import chain, count, islice
 from typing import ClassVar, TypeVar
 
 from dbtools import errors
-from dbtools.errors import alternatives, listing, nearest
+from dbtools.errors import alternatives, did_you_mean, listing
 from dbtools.schema.catalog import Catalog, Column, ForeignKey, Location, Table
-from dbtools.values.types import ColumnType, Family, quoted
+from dbtools.values.types import ColumnType, Family, quote
 
 LONGEST_PATH = 4_000  #: characters of a path, or of an expression over paths
 MOST_STEPS = 3
@@ -60,7 +60,7 @@ class PathColumn:
     @property
     def name(self) -> str:
         """The path as callers write it."""
-        return ".".join(spelled(part) for part in (*(step.name for step in self.path), self.column.name))
+        return ".".join(path_part(part) for part in (*(step.name for step in self.path), self.column.name))
 
     @property
     def type(self) -> ColumnType:
@@ -71,7 +71,7 @@ class PathColumn:
 Place = Column | PathColumn  #: a column of the row itself, or at the end of a path
 
 
-def spelled(name: str) -> str:
+def path_part(name: str) -> str:
     """Return *name* as a part of a path, in double quotes if it contains a dot, a colon or a quote.
 
     A name that is empty, or has spaces at its ends, is quoted as well.
@@ -80,7 +80,7 @@ def spelled(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
-def worded(name: str) -> str:
+def term_part(name: str) -> str:
     """Return *name* as a part of a path in an expression: in double quotes unless it is a word."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
@@ -112,16 +112,16 @@ class Paths:
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
         if table.location not in self._relations:
-            self._relations[table.location] = {each.name: each for each in self._named(table)}
+            self._relations[table.location] = {each.name: each for each in self._named_relations(table)}
         return self._relations[table.location]
 
     def step(self, table: Table, name: str) -> Relation | None:
         """Return the relation of *table* that *name* means: by its name, or by its only column."""
         relations = self.relations(table)
-        found = folded(name, relations)
+        found = find_caseless(name, relations)
         if found is None:
             single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
-            found = folded(name, {each.foreign_key.columns[0]: each for each in reversed(single)})
+            found = find_caseless(name, {each.foreign_key.columns[0]: each for each in reversed(single)})
         return found
 
     def referrers(self, table: Table) -> Mapping[str, Relation]:
@@ -133,7 +133,7 @@ class Paths:
             for source, key in found:
                 name = self.table_names[source.location]
                 if keys[source.location] > 1:
-                    name = f"{name}_by_{'_'.join(map(normalised, key.columns))}"
+                    name = f"{name}_by_{'_'.join(map(normalise, key.columns))}"
                 name = next(
                     each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in named
                 )
@@ -154,7 +154,7 @@ class Paths:
             tables[name] = table.location
         return {location: name for name, location in tables.items()}
 
-    def _named(self, table: Table) -> Iterator[Relation]:
+    def _named_relations(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*, named after the column, or else after target and columns.
 
         A relation that would have the name of another column gets the longer name.
@@ -195,14 +195,14 @@ class Names:
         if own is not None or len(text) > LONGEST_PATH:
             return own
         path, table, (part, *further) = self._walk(text)
-        column = None if further else folded(part, table.column_by_name)
+        column = None if further else find_caseless(part, table.column_by_name)
         return PathColumn(path=tuple(path), column=column) if path and column is not None else column
 
     def find(self, text: str, argument: str) -> Place:
         """Return the column or the path that *text* names, or raise UnknownColumn for *argument*."""
         place = self.get(text)
         if place is None:
-            raise self.unknown(text, argument)
+            raise self.unknown_path(text, argument)
         return place
 
     def _walk(self, text: str) -> tuple[list[Relation], Table, list[str]]:
@@ -221,49 +221,51 @@ class Names:
             table, parts = step.target, parts[1:]
         return path, table, parts
 
-    def unknown(self, text: str, argument: str) -> errors.UnknownColumn:
+    def unknown_path(self, text: str, argument: str) -> errors.UnknownColumn:
         """Return the error for an unknown *text*, with the place where its path ends and the known names."""
         path, table, (part, *further) = self._walk(text)
         relations = self.paths.relations(table)
-        columns = [spelled(name) for name in table.column_by_name]
-        related = None if self.nested else folded(part, self.paths.referrers(table))
+        columns = [path_part(name) for name in table.column_by_name]
+        related = None if self.nested else find_caseless(part, self.paths.referrers(table))
         what = "path" if further else "column"
         if related is not None:
             message = f"{related.name} are related rows of {table.name}, not a {what}."
-            hint = self._through(related, further, outside=not path)
+            hint = self._related_hint(related, further, outside=not path)
         elif further and len(path) == MOST_STEPS:
-            message, hint = f"{quoted(text)} has more than {MOST_STEPS} steps.", ""
+            message, hint = f"{quote(text)} has more than {MOST_STEPS} steps.", ""
         elif part in relations and not further:
             end = PathColumn(path=(*path, relations[part]), column=relations[part].example)
-            message = f"{quoted(text)} is a path to {relations[part].target.name}, not a column."
+            message = f"{quote(text)} is a path to {relations[part].target.name}, not a column."
             hint = f"Name one of its columns, such as {end.name}."
         else:
-            within = f" as in {quoted(text)}" if text != part else ""
-            message = f"{table.name} has no {what} {quoted(part)}{within}."
+            within = f" as in {quote(text)}" if text != part else ""
+            message = f"{table.name} has no {what} {quote(part)}{within}."
             leading = [name for name, each in relations.items() if each.target.name.lower() == part.lower()]
             near = relations if further else columns if path else [*columns, *self._ends(part)]
             meant = (
-                f"Did you mean {alternatives(map(spelled, leading))}? " if leading else nearest(part, near)
+                f"Did you mean {alternatives(map(path_part, leading))}? "
+                if leading
+                else did_you_mean(part, near)
             )
-            steps = f" Paths: {listing(f'{spelled(name)}.…' for name in relations)}." if relations else ""
-            hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path else self._back(part)}"
+            steps = f" Paths: {listing(f'{path_part(name)}.…' for name in relations)}." if relations else ""
+            hint = f"{meant}Columns: {listing(columns)}.{steps}{'' if path else self._referrer_hint(part)}"
         return errors.UnknownColumn(f"{argument}: {message}", hint=hint)
 
-    def _back(self, part: str) -> str:
+    def _referrer_hint(self, part: str) -> str:
         """Return how to name the rows that refer to a row, by the example of those that *part* resembles."""
         known = self.paths.referrers(self.table)
         if self.nested or not known:
             return ""
         some = next((each for each in known if part.lower() in each), next(iter(known)))
-        return f" Related rows: {listing(known)}: write {_measured(known[some])}."
+        return f" Related rows: {listing(known)}: write {_measure_hint(known[some])}."
 
-    def _through(self, related: Relation, further: Sequence[str], *, outside: bool) -> str:
+    def _related_hint(self, related: Relation, further: Sequence[str], *, outside: bool) -> str:
         """Return how to read *related* rows: in their own table, or also in an expression *outside* paths."""
-        text, target = ".".join(map(spelled, further)), related.target
+        text, target = ".".join(map(path_part, further)), related.target
         place = Names(table=target, paths=self.paths).get(text) if further else None
         label, by = self.paths.catalog.label(target), f" by {text}" if place is not None else ""
         own = f"Aggregate {label}{by}" if target.aggregated else f"List {label}"
-        return f"{own}, or write {_measured(related)}." if outside else f"{own}."
+        return f"{own}, or write {_measure_hint(related)}." if outside else f"{own}."
 
     def _ends(self, name: str) -> Iterator[str]:
         """Yield the paths of one step, without the keys at their ends, and longer ones to a column *name*."""
@@ -282,7 +284,7 @@ class Names:
         return self.paths.relations(path[-1].target if path else self.table).values()
 
 
-def _measured(related: Relation) -> str:
+def _measure_hint(related: Relation) -> str:
     """Return what callers may write about *related* rows."""
     name = related.name
     measures = f"count({name}) or max({name}.…), or " if related.target.aggregated else ""
@@ -292,7 +294,7 @@ def _measured(related: Relation) -> str:
 ValueT = TypeVar("ValueT")
 
 
-def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
+def find_caseless(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
     """Return the value of *name* in *known*, ignoring case if only one name matches."""
     if name in known:
         return known[name]
@@ -302,17 +304,17 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
 
 
 def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
-    bare = normalised(table.name)
-    mark = hashlib.sha256(catalog.qualified(table).encode()).hexdigest()
+    bare = normalise(table.name)
+    mark = hashlib.sha256(catalog.full_name(table).encode()).hexdigest()
     longest = LONGEST_TOOL_NAME - LONGEST_PREFIX
     if bare.strip("_") and len(bare) <= longest and bare not in RESERVED_NAMES:
         yield bare
-        if table.schema and len(in_schema := f"{bare}_{normalised(table.schema)}") <= longest:
+        if table.schema and len(in_schema := f"{bare}_{normalise(table.schema)}") <= longest:
             yield in_schema
     for digits in range(6, len(mark)):
         yield f"{bare[: longest - 1 - digits].rstrip('_')}_{mark[:digits]}".lstrip("_")
 
 
-def normalised(name: str) -> str:
+def normalise(name: str) -> str:
     """Return *name* in lower case, with `_` for every character except a-z, 0-9 and `_`."""
     return re.sub(r"[^a-z0-9_]", "_", name.lower())

@@ -85,14 +85,14 @@ class Fragment:
     @property
     def text(self) -> str:
         """The SQL as it was written."""
-        return self.written(str) + self.ending
+        return self.to_sql(str) + self.ending
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, each once, in order of appearance."""
         return tuple(dict.fromkeys(piece for piece in self.pieces if isinstance(piece, Parameter)))
 
-    def written(self, placeholder: Callable[[Parameter], str]) -> str:
+    def to_sql(self, placeholder: Callable[[Parameter], str]) -> str:
         """Return the SQL without its ending, the parameters written by *placeholder*.
 
         A mark and a number, such as $1, fits between any two pieces. A name does not: a database may read the
@@ -198,7 +198,7 @@ def scan(sql: str, lexis: Lexis) -> Fragment:
     kinds = [token.kind for token in tokens]
     end = kinds.index(TokenKind.SEMICOLON) if TokenKind.SEMICOLON in kinds else len(tokens)
     statement, rest = tokens[:end], tokens[end:]
-    grouped(statement, sql)
+    nest(statement, sql)
     for token in rest:
         if token.kind not in (TokenKind.SEMICOLON, TokenKind.COMMENT):
             raise SqlError("there is a second statement", sql=sql, offset=token.offset)
@@ -223,7 +223,7 @@ def pieces_of(sql: str, tokens: Iterable[Token]) -> Iterator[str | Parameter]:
         yield sql[start:]
 
 
-def grouped(tokens: Iterable[Token], sql: str) -> Group:
+def nest(tokens: Iterable[Token], sql: str) -> Group:
     """Return *tokens* of *sql* as groups without comments, or raise SqlError if brackets do not pair."""
     whole = Group("", 0)
     opened = [whole]
@@ -272,7 +272,7 @@ def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
     """
     if found := UNSENDABLE.search(sql):
         raise SqlError("no database reads this character", sql=sql, offset=found.start())
-    pattern, kinds = _reading(lexis, word)
+    pattern, kinds = _token_pattern(lexis, word)
     # Schemas are large, and the constructor of a NamedTuple takes twice as long.
     match, new, at = pattern.match, tuple.__new__, 0
     while found := match(sql, at):
@@ -281,12 +281,12 @@ def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
         if (kind := kinds.get(group)) is not None:
             yield new(Token, (kind, found[group], start, at))
             continue
-        token = _checked(found, sql, lexis)
+        token = _checked_token(found, sql, lexis)
         yield token
         at = token.end
 
 
-def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
+def _checked_token(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
     """Return *found* as a parameter or a comment /*, or raise SqlError."""
     group = str(found.lastgroup)
     text, (start, end) = found[group], found.span(group)
@@ -317,12 +317,12 @@ def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
 
 
 @cache
-def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, TokenKind]]:
+def _token_pattern(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, TokenKind]]:
     """Return the pattern of one token and the white space before it, and the kinds of tokens by its groups.
 
     An open quote must be an error, and must not be read as something else: so nothing here backtracks.
     """
-    texts, names = tuple(_texts(lexis)), tuple(map(_quote, lexis.name_quotes))
+    texts, names = tuple(_texts(lexis)), tuple(map(_quote_patterns, lexis.name_quotes))
     marks = "".join(map(re.escape, lexis.native_marks))
     closings = rf"[)\]'{lexis.name_quotes.replace('[', '')}]"
     groups = {
@@ -359,14 +359,14 @@ def _operator(lexis: Lexis) -> str:
     )
 
 
-def _quote(mark: str) -> tuple[str, str]:
+def _quote_patterns(mark: str) -> tuple[str, str]:
     if mark == "[":
         return r"\[", r"\[[^\]]*+\]"
     return mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
 
 
 def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
-    yield _quote("'")
+    yield _quote_patterns("'")
     if lexis.dollar_quotes:
         delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"
         yield delimiter, rf"(?P<delimiter>{delimiter})(?s:.*?)(?P=delimiter)"

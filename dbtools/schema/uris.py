@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from dbtools.values.cells import plain
+from dbtools.values.cells import json_value
 from dbtools.values.types import UNSENDABLE
 
 SCHEME = "dbtools://"
@@ -81,7 +81,7 @@ def key_text(value: object) -> str | None:
         case bytes():
             return base64.b64encode(value).decode()
         case int() | float() | str():
-            shown = str(plain(value))
+            shown = str(json_value(value))
             return None if UNSENDABLE.search(shown) else shown
         case _:
             return None

@@ -67,7 +67,7 @@ class Keys:
         if algorithm not in section.algorithms:
             return "has another algorithm"
         problem = "has an unknown key"
-        for key in await self._keys_named(header.get("kid")):
+        for key in await self._keys_with_id(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
                     return jwt.decode(
@@ -82,7 +82,7 @@ class Keys:
                 problem = "is signed with another key"
         return problem if self.known else None
 
-    async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+    async def _keys_with_id(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; wait for a refresh if they are unknown."""
         found = self._known_keys(name)
         if not found or time.monotonic() - self._read_at > REFRESH_INTERVAL:
@@ -150,13 +150,13 @@ def _read(place: str, algorithms: Sequence[str]) -> KeysOrProblem:
             written = client.fetch_data()
         else:
             written = json.loads(Path(place).read_bytes())
-        found = tuple(_usable(written["keys"], algorithms))
+        found = tuple(_usable_keys(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
     return found or f"{_public_name(place)} has no key for {', '.join(algorithms)}"
 
 
-def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
+def _usable_keys(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
     """Yield the keys in *written*, each for every algorithm that it fits, since keys need not name one."""
     for each in written:
         # A private key does not belong in a key set.

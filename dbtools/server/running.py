@@ -108,7 +108,7 @@ async def open_server(
             yield RunningServer(served, server, limiter, group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
-        raise _first(group_error) from group_error
+        raise _first_error(group_error) from group_error
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT):
             await served.backend.close()
@@ -200,7 +200,7 @@ async def _import_early(backend: Backend, server: Server) -> None:
     await backend.runner()
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     found: BaseException = group.subgroup(errors.DbtoolsError) or group
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]

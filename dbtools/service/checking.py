@@ -14,7 +14,7 @@ from dbtools.configured.query_sources import UNREAD, registry_url
 from dbtools.configured.resolve import resolve, with_write_privileges
 from dbtools.configured.resolved import Resolved, ResolvedRole
 from dbtools.configured.roles import roles_of
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.findings import Finding, Kind, finding
 from dbtools.policy.roles import Caller, Role
 from dbtools.queries import Effects, Permitted
@@ -25,7 +25,7 @@ from dbtools.service.snapshot import RoleSnapshot, Snapshot, take_snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, compare
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 SHORTEST_KEY = 16  #: characters of a secret
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
@@ -69,7 +69,7 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
         resolved = await resolve(settings, await backend.introspect(settings.selection()), backend)
         resolved = await with_write_privileges(resolved, backend)
         unread = [each for role in resolved.roles async for each in unread_findings(settings, role, backend)]
-        return _reviewed(resolved, (*beside, *unread, *_excesses(take_snapshot(resolved))))
+        return _review_settings(resolved, (*beside, *unread, *_excesses(take_snapshot(resolved))))
     finally:
         await backend.close()
 
@@ -77,7 +77,7 @@ async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
 async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
     """Return the findings about *settings* and the migrated database at *url*, and how tools change there."""
     before = await snapshot_of(settings)
-    migrated = await _migrated(settings, url)
+    migrated = await _migrated_settings(settings, url)
     backend = open_database(migrated)
     try:
         resolved = await resolve(migrated, await backend.introspect(migrated.selection()), backend)
@@ -89,7 +89,7 @@ async def check_against(settings: Settings, url: str, beside: Sequence[Finding] 
     resolved = replace(resolved, roles=tuple(roles))
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
-    return replace(_reviewed(resolved, beside), changes=changes)
+    return replace(_review_settings(resolved, beside), changes=changes)
 
 
 def _excesses(snapshot: Snapshot) -> Iterator[Finding]:
@@ -100,14 +100,14 @@ def _excesses(snapshot: Snapshot) -> Iterator[Finding]:
             yield finding(Kind.MANY_TOOLS, source, role=name, excess=view.excess)
 
 
-def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
+def _review_settings(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
     findings = [*resolved.findings]
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         source = settings.source("policy", "hash_key")
         findings.append(finding(Kind.WEAK_HASH_KEY, source, least=SHORTEST_KEY))
     findings += library.findings
-    findings += _undescribed(library.queries)
+    findings += _description_findings(library.queries)
     for role in resolved.roles:
         findings += role.findings
         findings += _of_role(role, library.queries)
@@ -125,7 +125,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     )
 
 
-def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
+def _description_findings(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about queries without a description, by which a model chooses them."""
     for permitted in queries:
         if not permitted.query.description:
@@ -150,7 +150,7 @@ def _of_queries(settings: Settings, library: Library, role: Role) -> Iterator[Fi
     unread = "" if settings.registry.url else UNREAD
     for grant in role.queries or ():
         if not any(grant.means(name) for name in library.known):
-            query, meant = quoted(grant.pattern), nearest(grant.pattern, library.known)
+            query, meant = quote(grant.pattern), did_you_mean(grant.pattern, library.known)
             places = {"role": role.name, "query": query, "nearest": meant, "unread": unread}
             yield finding(Kind.UNKNOWN_QUERY, grant.source, **places)
 
@@ -161,7 +161,7 @@ def _facts_of(permitted: Permitted, resolved: Resolved) -> QueryFacts:
     for role in resolved.roles:
         is_narrowed = role.written.rules is not None or resolved.settings.selection() != Selection()
         if is_narrowed and role.served.may_call(permitted.name):
-            unseen[role.served.name] = tuple(_unseen(permitted, role))
+            unseen[role.served.name] = tuple(_unseen_reads(permitted, role))
     places = sorted(permitted.reads or ())
     labels = {place: _label_of(whole, place) for place in {each[:2] for each in places}}
     named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
@@ -192,7 +192,7 @@ def _changed_by(permitted: Permitted, whole: Catalog) -> Iterator[str]:
     yield from (f"calls the function {name}, which may change more" for name in dict.fromkeys(called))
 
 
-def _unseen(permitted: Permitted, role: ResolvedRole) -> Iterator[str]:
+def _unseen_reads(permitted: Permitted, role: ResolvedRole) -> Iterator[str]:
     """Describe what *permitted* reads although *role* does not see it whole."""
     seen = {table.location: table for table in role.catalog.tables}
     places: dict[Location, list[str]] = {}
@@ -217,7 +217,7 @@ def _hidden_in(table: Table, columns: Sequence[str], label: str) -> Iterator[str
         yield f"{label}, of which the role sees some rows"
 
 
-async def _migrated(settings: Settings, url: str) -> Settings:
+async def _migrated_settings(settings: Settings, url: str) -> Settings:
     """Return *settings* for the migrated database at *url*, with the queries that are served now."""
     registry = registry_url(settings)
     if registry and not settings.registry.url:
@@ -227,8 +227,8 @@ async def _migrated(settings: Settings, url: str) -> Settings:
         except errors.DatabaseUnavailable:
             registry = ""  # a server would start without it, too
     # The login of a migration may do more than that of a server.
-    migrated = settings.having("database", "url", url).having("server", "strict", False)
-    return migrated.having("registry", "url", registry)
+    migrated = settings.with_value("database", "url", url).with_value("server", "strict", False)
+    return migrated.with_value("registry", "url", registry)
 
 
 def _role_change(before: RoleSnapshot, later: RoleSnapshot) -> RoleChange:
@@ -278,10 +278,10 @@ async def _grants_of(
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
     writer = f"{login}_writer" if settings.database.write_url not in ("", backend.url) else None
     script = await backend.grants(resolved.catalog, served, queries, login, writer)
-    return script, (*findings, *_unreported(queries))
+    return script, (*findings, *_unreported_findings(queries))
 
 
-def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
+def _unreported_findings(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about *queries* whose reads the database does not report."""
     for query in queries:
         whats = [f"the function {name}" for name in query.functions]

@@ -16,9 +16,9 @@ from dbtools.policy.roles import Caller, Role
 from dbtools.service.refusals import refused_read, refused_write
 from dbtools.service.snapshot import RoleSnapshot
 from dbtools.statements.select import QueryShape, Shape, SqlStatement, Statement
-from dbtools.statements.write import Transaction, Write, WriteShape, masked_known
+from dbtools.statements.write import Transaction, Write, WriteShape, mask_existing_rows
 from dbtools.telemetry import RequestIdTarget, is_tracing, request_comment, request_id, statement_span
-from dbtools.tools.writes.changing import decoded
+from dbtools.tools.writes.changing import decode_value
 from dbtools.values.cells import masked_rows
 
 REPEAT = "Call again with the same arguments and idempotency_key: the change is made once."
@@ -58,7 +58,7 @@ class Execution:
             shape=statement.shape,
         )
         try:
-            found = await (_traced(self._runner, run) if self._is_tracing else self._runner.run(run))
+            found = await (_run_with_span(self._runner, run) if self._is_tracing else self._runner.run(run))
         except errors.CallError as exc:
             raise refused_read(exc, statement, run.context.timeout, view.catalog) from exc
         if plan.is_masked:
@@ -103,7 +103,7 @@ class Execution:
         shape, _ = transaction.writes[0]
 
         def keeps(written: WriteResult) -> bool:
-            return not transaction.dry_run and (agrees is None or agrees(_changed(written, shape, view)))
+            return not transaction.dry_run and (agrees is None or agrees(_outcome(written, shape, view)))
 
         run = WriteRun(
             steps=steps,
@@ -120,7 +120,7 @@ class Execution:
             if entry is not None and entry.key and isinstance(exc, errors.UnknownOutcome):
                 raise errors.UnknownOutcome(exc.message, hint=REPEAT) from exc
             raise refused_write(exc, transaction, view.catalog) from exc
-        return _changed(written, shape, view)
+        return _outcome(written, shape, view)
 
     async def enter(self, entry: JournalEntry, view: RoleSnapshot, caller: Caller) -> None:
         """Keep *entry* in the journal without a change, or raise NotConfirmed if its ID is there already."""
@@ -169,17 +169,17 @@ def context_of(
     )
 
 
-def _changed(written: WriteResult, shape: WriteShape, view: RoleSnapshot) -> Changed:
+def _outcome(written: WriteResult, shape: WriteShape, view: RoleSnapshot) -> Changed:
     """Return *written* as the role of *view* sees it."""
     types = [output.term.type for output in shape.outputs]
     return Changed(
         shape=shape,
         outputs=shape.outputs,
         rows=masked_rows(types, written.rows, view.hash_key),
-        before=masked_known(types, written.before, view.hash_key),
+        before=mask_existing_rows(types, written.before, view.hash_key),
         affected=written.affected,
-        left=masked_known(types, written.left, view.hash_key),
-        left_after=masked_known(types, written.left_after, view.hash_key),
+        left=mask_existing_rows(types, written.left, view.hash_key),
+        left_after=mask_existing_rows(types, written.left_after, view.hash_key),
         ignored=written.ignored,
         dry_run=not (written.is_kept or written.earlier),
         elsewhere=written.elsewhere,
@@ -188,7 +188,7 @@ def _changed(written: WriteResult, shape: WriteShape, view: RoleSnapshot) -> Cha
     )
 
 
-async def _traced(runner: Runner, run: Run) -> ResultSet:
+async def _run_with_span(runner: Runner, run: Run) -> ResultSet:
     """Return the rows of *run*, and record a span."""
     shape = run.plan.shape
     read = shape.name if isinstance(shape, QueryShape) else shape.table.name
@@ -230,7 +230,7 @@ def preset_values(shape: WriteShape, caller: Caller) -> Mapping[str, object]:
         value = preset.value
         if preset.claim is not None:
             try:
-                value = decoded(preset.column.type, claim_of(caller, preset.claim), "")
+                value = decode_value(preset.column.type, claim_of(caller, preset.claim), "")
             except errors.BadValue as exc:
                 raise errors.Denied from exc
         values[parameter] = value

@@ -9,7 +9,7 @@ from dbtools.backends.port import Backend
 from dbtools.findings import Finding, Source
 from dbtools.policy.roles import Caller
 from dbtools.schema.catalog import Table
-from dbtools.schema.paths import normalised
+from dbtools.schema.paths import normalise
 from dbtools.service.execution import claim_of, preset_values, session_of, sql_run, values_of
 from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
@@ -17,7 +17,7 @@ from dbtools.statements.select import QueryShape, Shape, SqlStatement, Statement
 from dbtools.statements.write import Transaction, Write, WriteShape, chooses
 from dbtools.tools.calls import CatalogCall, ReadCall, SqlCall
 from dbtools.tools.writes.calls import ChangeCall
-from dbtools.values.cells import plain
+from dbtools.values.cells import json_value
 
 #: A claim (None: a literal), what needs it, and where that is written.
 NeededClaim = tuple[str | None, str, Source]
@@ -41,7 +41,7 @@ class Explanation:
 
     def content(self) -> dict[str, object]:
         """Return the explanation as `dbtools explain --json` prints it."""
-        return {**asdict(self), "parameters": [plain(each) for each in self.parameters]}
+        return {**asdict(self), "parameters": [json_value(each) for each in self.parameters]}
 
 
 async def explain(
@@ -52,7 +52,7 @@ async def explain(
     view = snapshot.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        problems = problems_of(view, name) or _withheld(view, name)
+        problems = problems_of(view, name) or _missing_tool_findings(view, name)
         remedy = GRANT_SQL.format(caller.role) if snapshot.settings.roles else OFFER_SQL
         remedies = [remedy] if name == "run_sql" and not view.role.sql else []
         reason = " ".join([f"The role {caller.role} has no tool {name}.", *remedies, *map(str, problems)])
@@ -67,19 +67,19 @@ async def explain(
             case SqlCall():
                 return await _sql(call.statement, view, caller, backend)
             case ReadCall():
-                shape, compiled = call.statement.shape, partial(_reading, call.statement)
+                shape, compiled = call.statement.shape, partial(_read_sql, call.statement)
             case ChangeCall():
-                (shape, _), compiled = call.transaction.writes[0], partial(_writing, call.transaction)
+                (shape, _), compiled = call.transaction.writes[0], partial(_write_sql, call.transaction)
             case _:
                 raise TypeError(call)
         rule = _grant_source(view, shape)
-        if denied := _denied((*_claims(view, shape), *_session_claims(view)), caller):
+        if denied := _missing_claim((*_claims(view, shape), *_session_claims(view)), caller):
             return denied
         session = session_of(view.role, caller)
         sql, parameters = await compiled(backend, caller)
     except errors.CallError as exc:
         is_mistake = isinstance(exc, MISTAKES) and not getattr(exc, "limit", "")
-        rule = _refusing(view, exc, arguments) or rule
+        rule = _refusal_source(view, exc, arguments) or rule
         return Explanation(allowed=False, valid=not is_mistake, reason=str(exc), rule=rule)
     return Explanation(
         allowed=True, reason=_reason(shape, session), rule=rule, sql=sql, parameters=parameters
@@ -93,7 +93,7 @@ async def _sql(statement: SqlStatement, view: RoleSnapshot, caller: Caller, back
     except errors.Denied:
         sql = statement.sql.lower()
         named = [table for table in view.catalog.tables if table.name.lower() in sql]
-        if denied := _denied((*_filter_claims(view, named), *_session_claims(view)), caller):
+        if denied := _missing_claim((*_filter_claims(view, named), *_session_claims(view)), caller):
             return denied
         raise
     return Explanation(
@@ -105,13 +105,13 @@ async def _sql(statement: SqlStatement, view: RoleSnapshot, caller: Caller, back
     )
 
 
-async def _reading(statement: Statement, backend: Backend, caller: Caller) -> tuple[str, Sequence[object]]:
+async def _read_sql(statement: Statement, backend: Backend, caller: Caller) -> tuple[str, Sequence[object]]:
     """Return the SQL of *statement*, and its parameters."""
     plan = (await backend.runner()).compile(statement.shape)
     return plan.sql, plan.bound(values_of(plan, statement, caller), statement.limit)
 
 
-async def _writing(
+async def _write_sql(
     transaction: Transaction, backend: Backend, caller: Caller
 ) -> tuple[str, Sequence[object]]:
     """Return the statements of *transaction*, each once, and the parameters of its first change.
@@ -135,24 +135,24 @@ def problems_of(view: RoleSnapshot, query: str) -> list[Finding]:
     return [each for each in view.problems if each.subject == query and each.role in ("", view.role.name)]
 
 
-def _withheld(view: RoleSnapshot, tool: str) -> list[Finding]:
+def _missing_tool_findings(view: RoleSnapshot, tool: str) -> list[Finding]:
     """Return the findings about the role of *view* that may explain why *tool* is missing."""
     found = [each for each in view.problems if each.role == view.role.name]
-    names = [f"_{normalised(each.subject.rpartition('.')[2])}" for each in found]
+    names = [f"_{normalise(each.subject.rpartition('.')[2])}" for each in found]
     return [each for each, name in zip(found, names, strict=True) if not each.subject or tool.endswith(name)]
 
 
-def _refusing(
+def _refusal_source(
     view: RoleSnapshot, refusal: errors.CallError, arguments: Mapping[str, object]
 ) -> Source | None:
     """Return where the limit that *refusal* is about is written, or the rule for the table in *arguments*."""
     if isinstance(refusal, errors.BadArgument) and refusal.limit:
         return view.role.bounds.get(refusal.limit, view.role.source)
-    found = view.catalog.named(str(arguments.get("table", "")))
+    found = view.catalog.find_tables(str(arguments.get("table", "")))
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _denied(needed: Iterable[NeededClaim], caller: Caller) -> Explanation | None:
+def _missing_claim(needed: Iterable[NeededClaim], caller: Caller) -> Explanation | None:
     """Return the explanation that *caller* lacks the first of the claims *needed* that is missing, if any."""
     for claim, what, rule in needed:
         if claim is not None and caller.claims.get(claim) is None:
@@ -208,7 +208,7 @@ def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
     if isinstance(shape, QueryShape):
         parts = [f"call the query {shape.name}; row filters and masks do not apply to it"]
     else:
-        parts = [f"read {' and '.join(map(_readable, shape.tables))}"]
+        parts = [f"read {' and '.join(map(_readable_rows, shape.tables))}"]
     if isinstance(shape, Write):
         kinds = " and ".join(each.kind for each in shape.variants)
         confirm = ", if that is confirmed," if shape.writes.confirm else ""
@@ -219,7 +219,7 @@ def _reason(shape: Shape | WriteShape, session: Mapping[str, str]) -> str:
     return f"The role may {'; '.join([*parts, *sessions])}."
 
 
-def _readable(table: Table) -> str:
+def _readable_rows(table: Table) -> str:
     masked = ", ".join(column.name for column in table.columns if column.type.mask is not None)
     rows = f"all rows of {table.name}"
     if table.filter is not None:

@@ -38,16 +38,16 @@ async def unread_findings(
     runner = await backend.free()
     tables = [table for table in resolved.catalog.tables if table.aggregated]
     for at in range(0, len(tables), AT_ONCE):
-        async for found in _unread(settings, runner, resolved, tables[at : at + AT_ONCE]):
+        async for found in _lens_findings(settings, runner, resolved, tables[at : at + AT_ONCE]):
             yield found
 
 
-async def _unread(
+async def _lens_findings(
     settings: Settings, runner: SqlRunner, resolved: ResolvedRole, tables: Sequence[Table]
 ) -> AsyncIterator[Finding]:
     """Yield findings about those of *tables* that cannot be read."""
     try:
-        await runner.explain(_reading(resolved, tables))
+        await runner.explain(_lens_statement(resolved, tables))
     except errors.CallError as exc:
         if len(tables) == 1:
             yield _finding(settings, resolved, tables[0], exc)
@@ -55,11 +55,11 @@ async def _unread(
         # Tables may also compare one claim with columns of several types.
         half = len(tables) // 2
         for part in (tables[:half], tables[half:]):
-            async for found in _unread(settings, runner, resolved, part):
+            async for found in _lens_findings(settings, runner, resolved, part):
                 yield found
 
 
-def _reading(resolved: ResolvedRole, tables: Sequence[Table]) -> SqlRun:
+def _lens_statement(resolved: ResolvedRole, tables: Sequence[Table]) -> SqlRun:
     """Return a statement for the role that counts the rows of *tables*."""
     claims = {claim: sample for table in tables for claim, sample in _samples(resolved, table)}
     names = (".".join(identifier(part) for part in table.location if part) for table in tables)
@@ -82,17 +82,17 @@ def _samples(resolved: ResolvedRole, table: Table) -> Iterator[tuple[str, str]]:
     if table.filter is None:
         return
     columns = (column for each in resolved.whole.tables for column in each.columns)
-    types = {_unquoted(column.type.cast): column.type for column in columns}
+    types = {_without_quotes(column.type.cast): column.type for column in columns}
     claims = (piece.claim for piece in table.filter.condition.pieces if isinstance(piece, Parameter))
     for claim, cast in zip_longest(claims, table.filter.casts, fillvalue=""):
-        type = types.get(_unquoted(cast))
+        type = types.get(_without_quotes(cast))
         if claim and type is not None:
             yield claim, next(iter(type.labels), SAMPLES.get(type.family, SAMPLE_CLAIM))
         elif claim:
             yield claim, SAMPLE_CLAIM
 
 
-def _unquoted(name: str) -> str:
+def _without_quotes(name: str) -> str:
     """Return the SQL *name* without quotes, which the types of filters have and those of columns may not."""
     return name.replace('"', "")
 

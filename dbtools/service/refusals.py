@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from dbtools import errors
 from dbtools.errors import listing
-from dbtools.policy.writes import explained
+from dbtools.policy.writes import violation_of
 from dbtools.schema.catalog import Catalog, Column, Table
 from dbtools.statements.select import QueryShape, Statement, argument
-from dbtools.statements.write import Transaction, Write, assigned, running
+from dbtools.statements.write import Transaction, Write, assigned_parameter, running_call
 
 BAD_CLAIM = "Or a claim of the caller is invalid."
 UNCHANGED = "Nothing was changed."
@@ -70,7 +70,7 @@ def _arguments(values: Mapping[str, object], shape: QueryShape) -> str:
 
 def _unpopulated(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
     """Return the labels of what *tables* read and *catalog* has, but cannot be read until it is refreshed."""
-    read = (*tables, *(each for table in tables for each in catalog.beneath(table)))
+    read = (*tables, *(each for table in tables for each in catalog.underlying_tables(table)))
     return [catalog.label(each) for each in read if not each.populated]
 
 
@@ -78,7 +78,7 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
     worded = _worded(error, transaction, catalog)
     if isinstance(worded, errors.Busy) and transaction.idempotency_key:
-        return running()
+        return running_call()
     if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
         return worded
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
@@ -92,7 +92,7 @@ def _worded(error: errors.CallError, transaction: Transaction, catalog: Catalog)
         return _of_changing_query(error, values, shape)
     writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
     if isinstance(error, errors.ConstraintViolated):
-        return explained(error, shape.table, catalog, refers=shape.refers, written=_written(transaction))
+        return violation_of(error, shape.table, catalog, refers=shape.refers, written=_written(transaction))
     if isinstance(error, errors.BadValue) and not error.hint:
         columns = (column for each in writes for column in (*each.columns, *each.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
@@ -124,5 +124,5 @@ def _written(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
     found: dict[Column, list[object]] = {}
     for shape, values in transaction.writes:
         for column in shape.columns if isinstance(shape, Write) else ():
-            found.setdefault(column, []).append(values[assigned(column.name)])
+            found.setdefault(column, []).append(values[assigned_parameter(column.name)])
     return found

@@ -52,18 +52,18 @@ class CurrentSettings:
         if before and (now == before or not _is_settled(now)):
             return
         try:
-            settings, findings = self._later(now)
+            settings, findings = self._later_settings(now)
             stamp = _stamp(settings)
             written = queries_in(settings, self._lexis)
         except errors.ConfigurationError as exc:
-            settings, findings = self.settings, _refused(exc)
+            settings, findings = self.settings, _refusal_findings(exc)
             stamp, written = now, queries_in(settings, self._lexis)
         except Exception as exc:
             # An edge: whatever a file holds, calls and later migrations go on under the previous one.
             if not before:
                 raise
             logger.exception("internal error while the configuration is read")
-            settings, findings = self.settings, _refused(exc)
+            settings, findings = self.settings, _refusal_findings(exc)
             stamp, written = now, self.loaded_queries
         if before and (_stamp(settings) != stamp or stamp[0] != now[0] or not _is_settled(stamp)):
             return  # files are changing right now
@@ -75,7 +75,7 @@ class CurrentSettings:
         """Whether the files cannot be used, so the previous ones are in force."""
         return any(each.code is FindingCode.BAD_CONFIGURATION for each in self.findings)
 
-    def _later(self, now: Stamp) -> tuple[Settings, tuple[Finding, ...]]:
+    def _later_settings(self, now: Stamp) -> tuple[Settings, tuple[Finding, ...]]:
         """Return the settings in the file, and findings about values that need a restart."""
         origin = self._loaded.origin
         later = self._loaded if now[0][1] == origin.stamp else load(Path(origin.path), origin.file)
@@ -90,7 +90,7 @@ class CurrentSettings:
                 hint="To serve callers without authentication, restart the server.",
             )
         self._loaded = later
-        return _fixed(self._first, later)
+        return _with_fixed_settings(self._first, later)
 
 
 def internal_error(problem: Exception) -> str:
@@ -98,22 +98,22 @@ def internal_error(problem: Exception) -> str:
     return f"Internal error: {type(problem).__name__}. The server's log shows where."
 
 
-def _refused(problem: Exception) -> tuple[Finding, ...]:
+def _refusal_findings(problem: Exception) -> tuple[Finding, ...]:
     if not isinstance(problem, errors.ConfigurationError):
-        return (_kept(internal_error(problem), Source()),)
+        return (_kept_finding(internal_error(problem), Source()),)
     return tuple(
-        _kept(
+        _kept_finding(
             f"{each.message} {each.hint}".rstrip(), each.place if isinstance(each.place, Source) else Source()
         )
         for each in problem.mistakes
     )
 
 
-def _kept(problem: str, source: Source) -> Finding:
+def _kept_finding(problem: str, source: Source) -> Finding:
     return finding(Kind.BAD_CONFIGURATION, source, problem=problem)
 
 
-def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
+def _with_fixed_settings(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
     """Return *later* with the values of *first* that need a restart, and findings about these."""
     findings: list[Finding] = []
     for name in FIXED:
@@ -123,7 +123,7 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
         section, _, key = name.partition(".")
         source = later.source(*name.split("."))
         findings.append(finding(Kind.NEXT_START, source, key=f"[{section}] {key}".rstrip()))
-        later = later.having(section, key, old) if key else later.model_copy(update={section: old})
+        later = later.with_value(section, key, old) if key else later.model_copy(update={section: old})
     return later, tuple(findings)
 
 

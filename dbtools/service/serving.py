@@ -64,7 +64,7 @@ class Served:
     current: CurrentSettings  #: the settings
     observed: tuple[Observed, ...]
 
-    def settled(self) -> Settings:
+    def settings_in_force(self) -> Settings:
         """Return the settings that the current snapshot was made from."""
         snapshot = self.toolbox.current
         return self.current.settings if snapshot is None else snapshot.settings
@@ -80,12 +80,12 @@ def open_served(
     backend = open_database(settings)
     current = CurrentSettings(settings, backend.facts.lexis, only)
     execution = Execution(backend, settings.database.request_id)
-    toolbox = Toolbox(partial(_resolved, current, backend), execution, settings.server.secret, vet)
+    toolbox = Toolbox(partial(_resolve_settings, current, backend), execution, settings.server.secret, vet)
     return Served(
         toolbox=toolbox,
         backend=backend,
         current=current,
-        observed=tuple(_observed(current, backend, toolbox)),
+        observed=tuple(_observations(current, backend, toolbox)),
     )
 
 
@@ -152,7 +152,7 @@ async def open_target(target: str | Path | Settings) -> AsyncIterator[OpenToolbo
         await backend.close()
 
 
-async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
+async def _resolve_settings(current: CurrentSettings, backend: Backend) -> Resolved:
     """Read changed files again, and resolve the settings against the database."""
     await anyio.to_thread.run_sync(current.read)
     settings = current.settings
@@ -177,7 +177,7 @@ async def _resolved(current: CurrentSettings, backend: Backend) -> Resolved:
     )
 
 
-def _observed(current: CurrentSettings, backend: Backend, toolbox: Toolbox) -> Iterator[Observed]:
+def _observations(current: CurrentSettings, backend: Backend, toolbox: Toolbox) -> Iterator[Observed]:
     """Yield what may change while *current* settings are served by *toolbox*."""
 
     async def recover() -> None:
@@ -232,7 +232,7 @@ class Watch:
 
     async def run(self) -> None:
         """Watch until cancelled; raise DbtoolsError if there is nothing to serve and waiting cannot help."""
-        snapshot = await self._first()
+        snapshot = await self._wait_for_snapshot()
         self._problems = _problems(snapshot)
         unsubscribe = self._toolbox.subscribe(self._note)
         try:
@@ -242,7 +242,7 @@ class Watch:
         finally:
             unsubscribe()
 
-    async def _first(self) -> Snapshot:
+    async def _wait_for_snapshot(self) -> Snapshot:
         """Return the first snapshot; while the database cannot be reached, try again."""
         take = self._toolbox.snapshot
         for times in count(1):

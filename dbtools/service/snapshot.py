@@ -11,7 +11,7 @@ from dbtools.findings import Finding, FindingCode
 from dbtools.policy.roles import Role
 from dbtools.schema.catalog import Catalog
 from dbtools.settings.sections import Settings
-from dbtools.tools import MOST_TOOLS, choose, define, listed
+from dbtools.tools import MOST_TOOLS, choose, define, listed_tools
 from dbtools.tools.definition import (
     ListChange,
     ToolContext,
@@ -199,7 +199,7 @@ def _view(
 ) -> RoleSnapshot:
     tools = define(context)
     typed = choose(listing, tools) if typed is None else typed
-    shown = listed(listing, typed, tools, context.catalog)
+    shown = listed_tools(listing, typed, tools, context.catalog)
     return RoleSnapshot(
         role=role,
         context=context,

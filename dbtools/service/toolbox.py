@@ -121,10 +121,10 @@ class Toolbox:
         if self.current is None and not self._is_waiting:
             async with self._refreshing:
                 if self.current is None:
-                    return await self._first()
-        return await self._first() if self.current is None else self.current
+                    return await self._initial_snapshot()
+        return await self._initial_snapshot() if self.current is None else self.current
 
-    async def _first(self) -> Snapshot:
+    async def _initial_snapshot(self) -> Snapshot:
         """Take the first snapshot, unless that has just failed."""
         if self._is_waiting and self.failure is not None:
             raise self.failure.with_traceback(None)
@@ -164,7 +164,7 @@ class Toolbox:
                     return await self._read(call, view, caller)
                 case SqlCall():
                     rows = await self._execution.run_sql(call.statement, view, caller)
-                    return await _rendered(partial(call.answer, rows), rows)
+                    return await _render_rows(partial(call.answer, rows), rows)
                 case ChangeCall():
                     # After the change, other rows may meet the conditions.
                     counts = await self._inquire(call.inquiries, view, caller, outdated=True)
@@ -213,7 +213,7 @@ class Toolbox:
                 with anyio.move_on_after(left):
                     # A schema that changes all the time must not keep the server busy.
                     await anyio.sleep(pause)
-                    later = await self._later(view)
+                    later = await self._later_snapshot(view)
                 if later is None:
                     raise
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
@@ -233,9 +233,9 @@ class Toolbox:
             case ReadCall():
                 rows = await self._execution.execute(call.statement, view, caller, timeout)
                 further = await self._inquire(call.inquire(rows), view, caller, outdated=False)
-                return await _rendered(partial(call.render, rows, further), rows)
+                return await _render_rows(partial(call.render, rows, further), rows)
 
-    async def _later(self, seen: RoleSnapshot) -> Snapshot | None:
+    async def _later_snapshot(self, seen: RoleSnapshot) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
         if self._shows(seen) and await self._execution.is_current(seen.stamp):
             return None
@@ -305,7 +305,7 @@ def _tool(view: RoleSnapshot, name: str) -> Tool:
     return tool
 
 
-async def _rendered(render: Callable[[], AnswerT], rows: ResultSet) -> AnswerT:
+async def _render_rows(render: Callable[[], AnswerT], rows: ResultSet) -> AnswerT:
     """Return what *render* makes of *rows*: of many in a thread, so that other calls need not wait."""
     if len(rows.rows) * len(rows.outputs) > MANY or rows.is_longer(LARGE):
         return await anyio.to_thread.run_sync(render)

@@ -25,7 +25,7 @@ from dbtools.policy.roles import Caller
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.service.execution import Agrees, Execution
 from dbtools.service.snapshot import RoleSnapshot
-from dbtools.statements.write import Transaction, used
+from dbtools.statements.write import Transaction, used_confirmation
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.values.cells import json_of
 
@@ -77,17 +77,21 @@ class Transactions:
             raise errors.DatabaseUnavailable(UNCHECKED_LOGIN, hint="Try again in a moment.")
         entry = _entry(call, tool, arguments, view, caller)
         if not transaction.confirms:
-            return await self._finish(call, await self._once(transaction, view, caller, entry), view, caller)
+            return await self._finish(
+                call, await self._run_once(transaction, view, caller, entry), view, caller
+            )
         token, means, _ = confirmation or Confirmation(transaction.token, TOKEN_MEANS)
         confirmations, binding = self._confirmations(view), _binding(entry, means)
         if not token:
             preview = replace(transaction, dry_run=True)
-            found = await self._once(preview, view, caller, entry if transaction.idempotency_key else None)
+            found = await self._run_once(
+                preview, view, caller, entry if transaction.idempotency_key else None
+            )
         else:
             confirmed = confirmations.open(token, binding)
             self._used.check(confirmed.id)
             agrees = partial(confirmations.agrees, confirmed.preview)
-            found = await self._once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
+            found = await self._run_once(transaction, view, caller, entry._replace(id=confirmed.id), agrees)
             found = replace(found, confirmed=None if found.dry_run or found.earlier else means)
         if not (found.affected or found.elsewhere):
             # There is nothing to confirm.
@@ -123,7 +127,7 @@ class Transactions:
     def _confirmations(self, view: RoleSnapshot) -> "Confirmations":
         return self._shared if view.context.journal else self._own
 
-    async def _once(
+    async def _run_once(
         self,
         transaction: Transaction,
         view: RoleSnapshot,
@@ -135,7 +139,7 @@ class Transactions:
         if view.context.journal or entry is None:
             return await self._execution.change(transaction, view, caller, entry, agrees)
         change = partial(self._execution.change, transaction, view, caller, None, agrees)
-        return await self._used.once(entry.id, change)
+        return await self._used.use_once(entry.id, change)
 
     async def _finish(self, call: ChangeCall, found: Changed, view: RoleSnapshot, caller: Caller) -> Answer:
         """Return the answer to *found*; what an earlier call has changed is read again."""
@@ -144,7 +148,7 @@ class Transactions:
         rows: list[tuple[object, ...]] = []
         ends = time.monotonic() + view.role.limits.timeout
         try:
-            for statement in call.again(found.earlier.keys):
+            for statement in call.reread_statements(found.earlier.keys):
                 left = max(ends - time.monotonic(), 0.01)
                 rows += (await self._execution.execute(statement, view, caller, left)).rows
         except errors.SchemaChanged:
@@ -250,7 +254,7 @@ class UsedConfirmations:
     def check(self, id: str) -> None:
         """Raise NotConfirmed if the confirmation *id* has been used."""
         if id in self._until:
-            raise used()
+            raise used_confirmation()
 
     def add(self, id: str) -> None:
         """Use the confirmation *id*, or raise NotConfirmed if it has been used."""
@@ -259,7 +263,7 @@ class UsedConfirmations:
         self.check(id)
         self._until[id] = now + TOKEN_LIFETIME
 
-    async def once(self, id: str, change: MakeChange) -> Changed:
+    async def use_once(self, id: str, change: MakeChange) -> Changed:
         """Return what *change* does, which uses the confirmation *id* unless nothing was changed.
 
         Raise NotConfirmed if it has been used, also by a call that is still running.

@@ -44,15 +44,15 @@ def _claim(value: object) -> object:
     return value
 
 
-def _shaped(pattern: str, problem: str) -> AfterValidator:
+def _require(pattern: str, problem: str) -> AfterValidator:
     """Require *pattern*, without quoting the value: it may hold a secret of the environment."""
 
-    def checked(text: str) -> str:
+    def check_pattern(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
             raise ValueError(problem)
         return text
 
-    return AfterValidator(checked)
+    return AfterValidator(check_pattern)
 
 
 def _parts(text: str) -> SplitResult | None:
@@ -128,10 +128,10 @@ def _icon(text: str, about: ValidationInfo) -> str:
         if parts is None or parts.scheme != "https" or parts.username is not None:
             raise ValueError("must be an https URL, a data: URL or a file")
         return text
-    return _embedded(Path(_path(text, about))) if text else text
+    return _data_url(Path(_path(text, about))) if text else text
 
 
-def _embedded(path: Path) -> str:
+def _data_url(path: Path) -> str:
     """Return the image at *path* as a data: URL."""
     try:
         if not path.is_file():
@@ -156,7 +156,7 @@ def _size_of(encoded: str) -> int:
 
 Host = Annotated[
     str,
-    _shaped(
+    _require(
         HOST_NAME,
         "must be a host name as clients write it, such as db.example.com, 10.0.0.5 or "
         "[2001:db8::1], without a scheme, a path or *",
@@ -164,13 +164,13 @@ Host = Annotated[
 ]
 Origin = Annotated[
     str,
-    _shaped(
+    _require(
         rf"[A-Za-z][A-Za-z0-9+.-]*://{HOST_NAME}/?",
         "must be an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
     ),
 ]
 Audience = Annotated[
-    str, _shaped(r"(?s).*\S.*", "must be a value of the claim aud, such as a URL or a client ID")
+    str, _require(r"(?s).*\S.*", "must be a value of the claim aud, such as a URL or a client ID")
 ]
 Audiences = Annotated[
     tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
@@ -179,27 +179,27 @@ DatabaseUrl = Annotated[str, AfterValidator(_url)]
 FilePath = Annotated[str, AfterValidator(_path)]
 KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
-    str, _shaped(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")
+    str, _require(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")
 ]
 Line = Annotated[
-    str, _shaped(r"(?:(?!\s)[^\x00-\x1f\x7f]{1,500}(?<!\s))?", "must be at most 500 characters on one line")
+    str, _require(r"(?:(?!\s)[^\x00-\x1f\x7f]{1,500}(?<!\s))?", "must be at most 500 characters on one line")
 ]
 ServerName = Annotated[
-    str, _shaped(r"[A-Za-z0-9_.-]{1,64}", "must be 1 to 64 letters, digits, dots, - and _")
+    str, _require(r"[A-Za-z0-9_.-]{1,64}", "must be 1 to 64 letters, digits, dots, - and _")
 ]
 Website = Annotated[str, AfterValidator(_website)]
 Icon = Annotated[str, AfterValidator(_icon)]
 TokenName = Annotated[
-    str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "must be 1 to 100 characters on one line")
+    str, _require(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "must be 1 to 100 characters on one line")
 ]
 Hash = Annotated[
     str,
-    _shaped(HASH, "must be the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
+    _require(HASH, "must be the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
     AfterValidator(str.lower),
     Field(json_schema_extra={"pattern": HASH}),
 ]
-Secret = Annotated[str, _shaped(r"(?s)|.{32,}", "must have at least 32 characters")]
-Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'must be "memory" or "redis://HOST:PORT"')]
+Secret = Annotated[str, _require(r"(?s)|.{32,}", "must have at least 32 characters")]
+Storage = Annotated[str, _require(r"(?s)memory|rediss?://.*", 'must be "memory" or "redis://HOST:PORT"')]
 Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
 Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
 Duration = Annotated[

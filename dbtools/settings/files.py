@@ -5,19 +5,19 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
-from urllib.parse import quote
+from urllib.parse import quote as quote_url
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dbtools import errors
 from dbtools.backends import home_path, is_url, open_backend, url_of_file
-from dbtools.errors import alternatives, listing, nearest, nearest_path
+from dbtools.errors import alternatives, did_you_mean, listing, nearest_path
 from dbtools.findings import Source
 from dbtools.settings.sections import DatabaseSection, Settings
 from dbtools.settings.toml_file import DEEPEST_KEYS, LONGEST_QUOTE, KeyPath, TomlFile, file_error, stamp_of
-from dbtools.values.cells import visible
-from dbtools.values.types import quoted
+from dbtools.values.cells import escape
+from dbtools.values.types import quote
 
 FILE = "dbtools.toml"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -48,9 +48,9 @@ def _refusal(target: str) -> errors.ConfigurationError:
     hint = "TARGET is a database file, a database URL or a .toml file."
     if os.path.exists(home_path(target)):
         what = "a folder" if os.path.isdir(home_path(target)) else "not a regular file"
-        return errors.ConfigurationError(f"{quoted(target, 200)} is {what}.", hint=hint)
+        return errors.ConfigurationError(f"{quote(target, 200)} is {what}.", hint=hint)
     hint = f"{nearest_path(home_path(target))}{hint}"
-    return errors.ConfigurationError(f"There is no file {quoted(target, 200)}.", hint=hint)
+    return errors.ConfigurationError(f"There is no file {quote(target, 200)}.", hint=hint)
 
 
 def is_login(word: str) -> bool:
@@ -73,13 +73,13 @@ def load(path: Path, file: str = "") -> Settings:
     """
     written = _read(path, file or path.name)
     unfilled, folder = written.content(), path.absolute().parent
-    faults, content = dict(_faults(unfilled, written, ())), _filled(unfilled)
+    faults, content = dict(_faults(unfilled, written, ())), _with_environment(unfilled)
     try:
         settings = Settings.model_validate(content, context={"folder": folder})
     except ValidationError as exc:
-        raise _together({**dict(_mistakes(exc, content, written)), **faults}) from exc
+        raise _combine_mistakes({**dict(_mistakes(exc, content, written)), **faults}) from exc
     if faults:
-        raise _together(faults)
+        raise _combine_mistakes(faults)
     if not settings.database.url:
         raise file_error(written.source(("database",)), "[database] url is missing.")
     if settings.log.registry and not settings.registry.url:
@@ -94,7 +94,7 @@ def load(path: Path, file: str = "") -> Settings:
 def _read(path: Path, file: str) -> TomlFile:
     if os.path.exists(path) and not is_file(path):
         # Reading a pipe would wait for its writer.
-        raise errors.ConfigurationError(f"{visible(file)}: not a regular file.")
+        raise errors.ConfigurationError(f"{escape(file)}: not a regular file.")
     stamp = stamp_of(str(path))  # before it is read: a later change must not be missed
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -102,8 +102,8 @@ def _read(path: Path, file: str) -> TomlFile:
     except OSError as exc:
         if isinstance(exc, FileNotFoundError):
             hint = nearest_path(path)
-            raise errors.ConfigurationError(f"{visible(file)}: there is no such file.", hint=hint) from exc
-        raise errors.ConfigurationError(f"{visible(file)}: the file cannot be read.") from exc
+            raise errors.ConfigurationError(f"{escape(file)}: there is no such file.", hint=hint) from exc
+        raise errors.ConfigurationError(f"{escape(file)}: the file cannot be read.") from exc
     except UnicodeDecodeError as exc:
         line = exc.object[: exc.start].count(b"\n") + 1
         raise file_error(Source(file=file, line=line), "not TOML: the file is not UTF-8 text.") from exc
@@ -124,15 +124,15 @@ def _faults(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> KeyedE
         yield from _faults(each, written, (*key, name))
     names = VARIABLE.findall(value) if isinstance(value, str) else ()
     if unset := [name for name in names if name not in os.environ]:
-        yield key, written.error(key, f"the environment variable {quoted(unset[0])} is not set.")
+        yield key, written.error(key, f"the environment variable {quote(unset[0])} is not set.")
 
 
-def _filled(value: Any, level: int = 0) -> Any:
+def _with_environment(value: Any, level: int = 0) -> Any:
     """Return *value* with each ${NAME} replaced from the environment, if it is set there."""
     if isinstance(value, dict) and level < DEEPEST_KEYS:
-        return {name: _filled(each, level + 1) for name, each in value.items()}
+        return {name: _with_environment(each, level + 1) for name, each in value.items()}
     if isinstance(value, list) and level < DEEPEST_KEYS:
-        return [_filled(each, level + 1) for each in value]
+        return [_with_environment(each, level + 1) for each in value]
     return VARIABLE.sub(_variable, value) if isinstance(value, str) else value
 
 
@@ -142,11 +142,11 @@ def _variable(match: re.Match[str]) -> str:
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: percent-encode what would end it there (RFC 3986, 3.2.1), unless it
         # is encoded already.
-        return quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", text), safe="%!$&'()*+,;=:")
+        return quote_url(re.sub("%(?![0-9A-Fa-f]{2})", "%25", text), safe="%!$&'()*+,;=:")
     return text
 
 
-def _together(mistakes: Mapping[Any, errors.ConfigurationError]) -> errors.ConfigurationError:
+def _combine_mistakes(mistakes: Mapping[Any, errors.ConfigurationError]) -> errors.ConfigurationError:
     """Return the first of *mistakes* in the file, with the others after it."""
     first, *others = sorted(mistakes.values(), key=lambda each: getattr(each.place, "line", 0))
     first.others = others
@@ -172,8 +172,8 @@ def _mistake(
         if each["type"] == "extra_forbidden" and former is not None:
             return written.error(place, "is no key any more.", hint=former)
         if each["type"] == "extra_forbidden":
-            known = _known(place[:-1])
-            near = _section_of(place) or nearest(str(place[-1]), known) or _unquoted(place, given)
+            known = _keys_of_section(place[:-1])
+            near = _section_of(place) or did_you_mean(str(place[-1]), known) or _quoting_hint(place, given)
             return written.error(place, "unknown key.", hint=f"{near}Keys here: {listing(known)}.")
         if each["type"] == "missing":
             return written.error(place, "is missing.")
@@ -241,7 +241,7 @@ def _section_of(place: KeyPath) -> str:
     return f"It belongs under [{names[0]}]. " if names else ""
 
 
-def _unquoted(place: KeyPath, given: object) -> str:
+def _quoting_hint(place: KeyPath, given: object) -> str:
     """Return how to write the name of a table with its schema, if that was meant at *place*."""
     match place:
         case ["tables", schema, table] | ["roles", _, "tables", schema, table] if isinstance(
@@ -252,7 +252,7 @@ def _unquoted(place: KeyPath, given: object) -> str:
             return ""
 
 
-def _known(place: KeyPath) -> Collection[str]:
+def _keys_of_section(place: KeyPath) -> Collection[str]:
     section: Any = Settings
     is_name = False  # of a role or a table
     for part in place:

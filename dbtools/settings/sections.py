@@ -354,7 +354,7 @@ class Settings(Section):
         self._origin = origin
         return self
 
-    def having(self, section: str, key: str, value: object) -> "Settings":
+    def with_value(self, section: str, key: str, value: object) -> "Settings":
         """Return these settings with an unvalidated *value* for *key* of *section*."""
         return self.model_copy(update={section: getattr(self, section).model_copy(update={key: value})})
 
@@ -362,7 +362,7 @@ class Settings(Section):
         """Return where the file has the key *path*."""
         return self._origin.source(path)
 
-    def shown(self, path: Path) -> Path:
+    def shown_path(self, path: Path) -> Path:
         """Return *path* as it opens from the current folder, relative if the name of the file is relative."""
         folder = Path(self._origin.path).parent
         return (

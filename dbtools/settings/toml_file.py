@@ -127,7 +127,7 @@ def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             if header == "[[":
                 numbers[path] = numbers.get(path, -1) + 1
             if header.startswith("["):
-                table = _numbered(path, numbers)
+                table = _numbered_path(path, numbers)
             yield line, table if header.startswith("[") else (*table, *path)
 
 
@@ -144,7 +144,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield line, text[begin:]
 
 
-def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+def _numbered_path(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
     """Return *path* with the number of the table after the name of each array of tables."""
     whole: list[str] = []
     for end, name in enumerate(path, start=1):

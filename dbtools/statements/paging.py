@@ -60,7 +60,7 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> TotalOrder:
     return TotalOrder(order=order, keyset=bool(key) or table.row_identifier is not None)
 
 
-def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:
+def after_position(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]]:
     """Return the parameters of the condition "after *position*", with None for null, and their values."""
     named = [(None if value is None else f"k{at}", value) for at, value in enumerate(position.values or ())]
     values: dict[str, object] = {"skip": position.skip} if position.skip else {}
@@ -69,12 +69,12 @@ def after(position: Position) -> tuple[tuple[str | None, ...], dict[str, object]
 
 def next_position(total: TotalOrder, position: Position, returned: int, last: Sequence[object]) -> Position:
     """Return where the next page begins after *returned* rows, the last of which has the values *last*."""
-    if total.keyset and all(_short(value) for value in last):
+    if total.keyset and all(_fits_cursor(value) for value in last):
         return Position(values=tuple(last))
     return Position(values=position.values, skip=position.skip + returned)
 
 
-def _short(value: object) -> bool:
+def _fits_cursor(value: object) -> bool:
     if isinstance(value, str | bytes) and len(value) > LONGEST_KEY:
         return False
     if isinstance(value, str):
@@ -89,7 +89,7 @@ def digest(*parts: object) -> str:
 
 def write_cursor(position: Position, mark: str) -> str:
     """Return *position* as a text that `read_cursor` understands with the same *mark*."""
-    values = None if position.values is None else [_tagged(value) for value in position.values]
+    values = None if position.values is None else [_tag_value(value) for value in position.values]
     return base64.urlsafe_b64encode(orjson.dumps([mark, position.skip, values])).decode().rstrip("=")
 
 
@@ -98,7 +98,7 @@ def read_cursor(text: str, mark: str, total: TotalOrder) -> Position:
     try:
         content = orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         found, skip, tagged = content
-        values = None if tagged is None else tuple(_untagged(value) for value in tagged)
+        values = None if tagged is None else tuple(_untag_value(value) for value in tagged)
     except (ValueError, TypeError, LookupError, binascii.Error) as exc:
         raise errors.BadCursor(FORGED) from exc
     if found != mark:
@@ -112,7 +112,7 @@ def read_cursor(text: str, mark: str, total: TotalOrder) -> Position:
     return Position(values=values, skip=skip)
 
 
-def _tagged(value: object) -> object:
+def _tag_value(value: object) -> object:
     match value:
         case bytes():
             return {"b": base64.b64encode(value).decode()}
@@ -122,7 +122,7 @@ def _tagged(value: object) -> object:
             return value
 
 
-def _untagged(value: object) -> object:
+def _untag_value(value: object) -> object:
     match value:
         case {"b": str(text)}:
             return base64.b64decode(text, validate=True)

@@ -79,7 +79,7 @@ class Write:
     @property
     def parameters(self) -> Mapping[Column, str]:
         """The columns that the change sets, each with the parameter for its new value."""
-        given = {column: assigned(column.name) for column in self.columns}
+        given = {column: assigned_parameter(column.name) for column in self.columns}
         # An upsert may preset a column to one value in a new row and to another one in an updated row.
         return given | {each.column: f"{self.kind}_{each.column.name}" for each in self.presets}
 
@@ -146,7 +146,7 @@ def chooses(shape: WriteShape) -> bool:
     return isinstance(shape, Write) and shape.chosen is not None
 
 
-def assigned(name: str) -> str:
+def assigned_parameter(name: str) -> str:
     """Return the parameter for the value that the caller gives to the column *name*."""
     return f"set_{name}"
 
@@ -180,25 +180,25 @@ class EarlierCall(NamedTuple):
     seconds: int  #: when it was made, since 1970
 
 
-def used() -> errors.NotConfirmed:
+def used_confirmation() -> errors.NotConfirmed:
     """Return the error of a confirmation that has been used."""
     message = "This confirmation has been used already."
     return errors.NotConfirmed(message, hint="Read the rows before you ask for another preview.")
 
 
-def taken() -> errors.Conflict:
+def taken_key() -> errors.Conflict:
     """Return the error of a key that belongs to another change."""
     message = "A call with other arguments has used this idempotency_key."
     return errors.Conflict(message, hint="Use a new key for another change.")
 
 
-def repeated(key: Iterable[Column], at: int, first: int) -> errors.BadValue:
+def repeated_key(key: Iterable[Column], at: int, first: int) -> errors.BadValue:
     """Return the error of two rows of a call, at the places *first* and *at*, with the same *key*."""
     message = f"rows[{at}] has the same {listing(each.name for each in key)} as rows[{first}]."
     return errors.BadValue(message, hint="Give each row once.")
 
 
-def running() -> errors.Busy:
+def running_call() -> errors.Busy:
     """Return the error of a call while an earlier call with its idempotency key is still running."""
     message = "Another call is running, perhaps one with this idempotency_key; this one changed nothing."
     return errors.Busy(message, hint="Repeat the call with the same key.")
@@ -218,19 +218,19 @@ def keys_of(shape: WriteShape, rows: Sequence[Sequence[object]]) -> RowKeys | No
     return RowKeys(shape.table.location, tuple(column.name for column in shape.table.key_columns), keys)
 
 
-def known(rows: Sequence[T | None]) -> tuple[T, ...]:
+def without_none(rows: Sequence[T | None]) -> tuple[T, ...]:
     """Return those of *rows* that there are."""
     return tuple(row for row in rows if row is not None)
 
 
-def masked_known(
+def mask_existing_rows(
     types: Sequence[ColumnType], rows: Sequence[tuple[object, ...] | None], key: bytes
 ) -> tuple[tuple[object, ...] | None, ...]:
     """Return *rows* with the masks of *types* applied, and None where there is no row."""
-    return tuple(paired(masked_rows(types, known(rows), key), rows))
+    return tuple(pair_rows(masked_rows(types, without_none(rows), key), rows))
 
 
-def paired(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
+def pair_rows(rows: Iterable[T], before: Sequence[object]) -> Iterator[T | None]:
     """Yield *rows*, another form of the first rows of *before*, with None wherever *before* has None."""
     shown = iter(rows)
     for old in before:

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.answers.results import Answer, Page, Reserve, ResultSet
-from dbtools.errors import BadArgument, Denied, listing, nearest
-from dbtools.expressions.operations import described
+from dbtools.errors import BadArgument, Denied, did_you_mean, listing
+from dbtools.expressions.operations import name_and_type
 from dbtools.expressions.parser import Expressions, refuse_masked
 from dbtools.expressions.terms import ROW_COUNT, Function, Literal, Measure, Operand, Term, functions_of
-from dbtools.schema.paths import folded
+from dbtools.schema.paths import find_caseless
 from dbtools.statements.select import Match, Order, Output, Select, Statement
 from dbtools.tools.arguments import (
     BRIEFLY,
@@ -31,7 +31,7 @@ from dbtools.tools.calls import ReadCall
 from dbtools.tools.definition import ROWS_SCHEMA, Tool, ToolContext, ToolDefinition
 from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import PAST_END, Reasons, null_note
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 HAVING = "having takes one measure by its name in measures. Conditions on columns belong in where."
 MOST_GROUPS = 16
@@ -81,7 +81,7 @@ class AggregateRows(Tool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return self.defined(AGGREGATE_DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
+        return self.definition_of(AGGREGATE_DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
@@ -137,20 +137,20 @@ class Results:
 
     def get(self, text: str) -> Term | None:
         """Return the group or measure with the name *text*, if there is one."""
-        return folded(text.strip(), self.known)
+        return find_caseless(text.strip(), self.known)
 
     def find(self, text: str, argument: str) -> Term:
         """Return what *text* names, or raise UnknownColumn."""
-        found = self.get(text) or self._respelled(text, argument)
+        found = self.get(text) or self._find_group(text, argument)
         if found is None:
             names = listing(self.known) or "none"
             raise errors.UnknownColumn(
-                f"{argument}: no {self.kind} is named {quoted(text)}.",
-                hint=f"{nearest(text, self.known)}Names: {names}. {self.hint}".rstrip(),
+                f"{argument}: no {self.kind} is named {quote(text)}.",
+                hint=f"{did_you_mean(text, self.known)}Names: {names}. {self.hint}".rstrip(),
             )
         return found
 
-    def _respelled(self, text: str, argument: str) -> Term | None:
+    def _find_group(self, text: str, argument: str) -> Term | None:
         """Return the group that *text* names in another spelling, if any."""
         try:
             group = self.names.find(text, argument) if self.names else None
@@ -163,9 +163,9 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
     """Return the groups that *texts* such as "ordered_on:month" name, by their names in results."""
     groups: dict[str, Operand] = {}
     for at, text in enumerate(texts):
-        label, group = names.named(text, f"group_by[{at}]")
+        label, group = names.named_term(text, f"group_by[{at}]")
         if isinstance(group, Literal) or not (group.type.equatable and group.type.ordered):
-            raise BadArgument(f"group_by[{at}]: {described(group)} cannot be grouped by.")
+            raise BadArgument(f"group_by[{at}]: {name_and_type(group)} cannot be grouped by.")
         if group in groups.values() or label in groups:
             raise BadArgument(f"group_by[{at}]: {group.name} appears twice.")
         groups[label] = group
@@ -202,7 +202,7 @@ def _measure(names: Expressions, function: Function, column: str, argument: str)
     refuse_masked(place, argument)
     offered = list(functions_of(place.type))
     if function not in offered:
-        message = f"{argument}: {described(place)} does not support {function}."
+        message = f"{argument}: {name_and_type(place)} does not support {function}."
         raise BadArgument(message, hint=f"Functions: {listing(offered)}.")
     return Measure(function=function, place=place)
 
@@ -222,21 +222,24 @@ class AggregateCall(ReadCall[Answer]):
 
         Then follow those that count the rows that are left out.
         """
-        return (*self._inquired(found), *self.meanings.statements)
+        return (*self._further_statements(found), *self.meanings.statements)
 
     @property
     def meanings(self) -> Meanings:
         """What the conditions mean beyond what they say."""
         return Meanings(reasons=self.reasons, shape=self.shape)
 
-    def _inquired(self, found: ResultSet) -> Sequence[Statement]:
+    def _further_statements(self, found: ResultSet) -> Sequence[Statement]:
         if found.more:
-            return (self._counted(having=True),)
+            return (self._count_statement(having=True),)
         if self.shape.skip or (found.rows and self.shape.groups):
             return ()
         if not found.rows:
             # Perhaps having excludes all groups.
-            return (*(self._counted(having=False),) * bool(self.shape.having), *self.reasons.statements)
+            return (
+                *(self._count_statement(having=False),) * bool(self.shape.having),
+                *self.reasons.statements,
+            )
         nulls, known = self._nulls(found), any(map(_has_value, self.shape.outputs, found.rows[0]))
         if known and not nulls:
             return ()
@@ -249,7 +252,7 @@ class AggregateCall(ReadCall[Answer]):
         """Return the groups that *found* holds, as many as fit."""
         budget = self.context.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
-        asked = len(self._inquired(found))
+        asked = len(self._further_statements(found))
         further, counts = further[:asked], further[asked:]
         groups = _number(further[0]) if found.more and further else None
         said = self._note(page, groups) if page.truncated else self._why(found, further)
@@ -257,7 +260,7 @@ class AggregateCall(ReadCall[Answer]):
         note = " ".join(filter(None, [said, null, self.meanings.note(counts)]))
         return budget.rows_answer(page, group_count=groups, note=note)
 
-    def _counted(self, *, having: bool) -> Statement:
+    def _count_statement(self, *, having: bool) -> Statement:
         """Return the statement that counts the groups, all of them if *having* is false."""
         kept = self.shape.having if having else ()
         shape = replace(

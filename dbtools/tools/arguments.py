@@ -17,19 +17,19 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.expressions.hints import (
     ARGUMENT_KEYS,
     MEANT,
     OF_MEASURES,
     OTHER_ARGUMENTS,
     TRANSLATIONS,
+    json_values,
     translate,
-    written,
 )
 from dbtools.schema.paths import LONGEST_PATH
 from dbtools.statements.select import Match
-from dbtools.values.types import STRING, UNSENDABLE, Operator, quoted
+from dbtools.values.types import STRING, UNSENDABLE, Operator, quote
 
 DEEPEST_VALUE = 32
 DEFAULT_LIMIT = 50  #: rows of a list
@@ -52,7 +52,7 @@ def check(arguments: object) -> None:
     if problem := _problem(arguments):
         given = arguments.items() if isinstance(arguments, Mapping) else ()
         name = next((str(name) for name, value in given if _problem(value)), "arguments")
-        raise errors.BadArgument(f"{quoted(name)[1:-1]} {problem}.")
+        raise errors.BadArgument(f"{quote(name)[1:-1]} {problem}.")
 
 
 def _problem(arguments: object) -> str:
@@ -262,18 +262,18 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     elif place.startswith("measures[") and name in OF_MEASURES:
         advice = OF_MEASURES[name]
     else:
-        advice = f"Did you mean {meant}? " if meant in known else nearest(name, known)
+        advice = f"Did you mean {meant}? " if meant in known else did_you_mean(name, known)
         advice = advice or "".join(hint for each, hint in VALUES_IN.items() if each in known)
     return errors.UnknownArgument(
-        f"{f'{place} has' if place else 'There is'} no argument {quoted(name)}.",
+        f"{f'{place} has' if place else 'There is'} no argument {quote(name)}.",
         hint=f"{advice}Arguments: {listing(known) or 'none'}.",
     )
 
 
 def unknown_column(name: str, known: Sequence[str], place: str) -> errors.UnknownArgument:
     """Return the error for the unknown column *name* in the object at *place*."""
-    hint = f"{nearest(name, known)}Columns: {listing(known)}."
-    return errors.UnknownArgument(f"{place} takes no column {quoted(name)}.", hint=hint)
+    hint = f"{did_you_mean(name, known)}Columns: {listing(known)}."
+    return errors.UnknownArgument(f"{place} takes no column {quote(name)}.", hint=hint)
 
 
 #: What callers write to join conditions, and what to write instead.
@@ -316,7 +316,7 @@ def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[st
             return error.hinting(f"{error.hint} For example: {within_model.example}.")
         return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    words = {"given": given, "got": named(given)}
+    words = {"given": given, "got": in_words(given)}
     hint = ""
     if kind == "model_type":
         hint = f"For example: {_model_at(model, first['loc']).example}."
@@ -340,14 +340,14 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
     return model
 
 
-def named(value: object) -> str:
+def in_words(value: object) -> str:
     """Return *value* for a message; describe it in words if it is long."""
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     if isinstance(value, Mapping | list | tuple):
         return "an object" if isinstance(value, Mapping) else "an array"
     # A Python program may pass other values than those of JSON.
-    return written([value])[:60]
+    return json_values([value])[:60]
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -368,13 +368,13 @@ def schema_of(model: type[Arguments], *, searches: bool, relates: bool) -> Schem
     if not relates and "Where" in definitions:
         for name in OF_RELATED:
             del definitions["Where"]["properties"][name]
-    return cast(Schema, _inlined(schema, definitions))
+    return cast(Schema, _inline_schema(schema, definitions))
 
 
-def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
+def _inline_schema(schema: object, definitions: Mapping[str, object]) -> object:
     """Return *schema* without references, and without what only readers of the code need."""
     if isinstance(schema, list):
-        return [_inlined(each, definitions) for each in schema]
+        return [_inline_schema(each, definitions) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -385,7 +385,7 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
     documented = "properties" in schema or "enum" in schema
     dropped = DROPPED if not documented else (*DROPPED, "description")
     return {
-        name: _inlined(each, definitions)
+        name: _inline_schema(each, definitions)
         for name, each in schema.items()
         if name not in dropped and not (name == "default" and each in PLAIN_DEFAULTS)
     }

@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
-from dbtools.expressions.hints import steps_in, written
+from dbtools.errors import did_you_mean, listing
+from dbtools.expressions.hints import json_values, steps_in
 from dbtools.expressions.parser import Expressions, refuse_masked
 from dbtools.expressions.terms import (
     Bucket,
@@ -26,7 +26,7 @@ from dbtools.schema.paths import PathColumn
 from dbtools.statements.select import AnyOf, Clause, Condition, Direction, Existence, Order
 from dbtools.tools.arguments import MOST_CONDITIONS, MOST_STEPS, Comparison, Where, Within
 from dbtools.values.cells import json_of
-from dbtools.values.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted, with_bytes
+from dbtools.values.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quote, with_bytes
 
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_RELATIONS = 5  #: conditions on related rows
@@ -94,21 +94,21 @@ class _Bound:
         if not name:
             if clause.where or "match" in clause.model_fields_set:
                 raise errors.BadArgument(f"{argument}: where and match are only for some and none.")
-            return self._plain(terms, clause, argument)
+            return self._clause(terms, clause, argument)
         if (clause.some and clause.none) or clause.model_fields_set - {"some", "none", "where", "match"}:
             message = f"{argument}: some and none take only where and match."
             hint = f'For example: {{"some": "{name}", "where": [{clause.example}]}}.'
             raise errors.BadArgument(message, hint=hint)
         self._relations += 1
         self._check(self._relations <= MOST_RELATIONS, f"{MOST_RELATIONS} of some and none")
-        relation, inner = terms.related(name, f"{argument}.{'some' if clause.some else 'none'}")
+        relation, inner = terms.related_terms(name, f"{argument}.{'some' if clause.some else 'none'}")
         conditions = tuple(
-            self._plain(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
+            self._clause(inner, each, f"{argument}.where[{at}]") for at, each in enumerate(clause.where)
         )
         wanted = bool(clause.some)
         return Existence(relation=relation, wanted=wanted, conditions=conditions, match=clause.match)
 
-    def _plain(self, terms: Expressions, clause: Within, argument: str) -> Condition | AnyOf:
+    def _clause(self, terms: Expressions, clause: Within, argument: str) -> Condition | AnyOf:
         if clause.any and clause.model_fields_set == {"any"}:
             return AnyOf(conditions=self.conditions(terms, clause.any, f"{argument}.any"))
         if clause.any or not clause.column:
@@ -159,10 +159,10 @@ def _bind(
     if operator is Operator.IS_NULL:
         return _bind_null(term, texts[0], argument), ()
     if comparison.value is not None:
-        bound = [_decoded(names, comparison, term, comparison.value, f"{argument}.value")]
+        bound = [_decode_value(names, comparison, term, comparison.value, f"{argument}.value")]
     else:
         at = f"{argument}.values"
-        bound = [_decoded(names, comparison, term, text, f"{at}[{n}]") for n, text in enumerate(texts)]
+        bound = [_decode_value(names, comparison, term, text, f"{at}[{n}]") for n, text in enumerate(texts)]
     meant = meanings(term.type, bound, texts)
     if operator in EQUALITY and (term.type.family is Family.ANY or len(meant) > len(bound)):
         operator, bound = LISTED.get(operator, operator), meant
@@ -184,17 +184,17 @@ def _operators(term: Term) -> Sequence[Operator]:
     return (*((Operator.IS_NULL,) if stems else term.type.operators), Operator.MATCHES)
 
 
-def _decoded(names: TermFinder, comparison: Comparison, term: Term, text: str, place: str) -> object:
+def _decode_value(names: TermFinder, comparison: Comparison, term: Term, text: str, place: str) -> object:
     """Decode *text*, which is at *place*, as a value of *term*, or raise BadValue."""
     name = comparison.column if isinstance(term, Measure) else ""
     try:
         return decode(term, comparison.op, text, place, name)
     except errors.BadValue as exc:
-        hint = column_advice(names, comparison.op, text) or _meant(term, text) or exc.hint
+        hint = column_advice(names, comparison.op, text) or _value_hint(term, text) or exc.hint
         raise exc.hinting(hint) from exc
 
 
-def _meant(term: Term, text: str) -> str:
+def _value_hint(term: Term, text: str) -> str:
     """Return a hint if *text*, which is not a value of *term*, is a period or means null."""
     if isinstance(term, Measure | Rank):
         return ""
@@ -206,7 +206,7 @@ def _meant(term: Term, text: str) -> str:
 
 def _bind_null(term: Term, text: str, argument: str) -> Condition:
     if text.lower() not in ("true", "false"):
-        raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
+        raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quote(text)}.")
     return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
 
 
@@ -279,15 +279,15 @@ def decode(term: Term, operator: Operator, text: str, argument: str, name: str =
                 f"{argument} must have at most {LONGEST_PATTERN:,} characters, not {len(text):,}."
             )
         if operator is Operator.MATCHES and not _wants(text):
-            raise errors.BadValue(f"{argument}: {quoted(text)} has no word to look for.", hint=SEARCH_FORM)
+            raise errors.BadValue(f"{argument}: {quote(text)} has no word to look for.", hint=SEARCH_FORM)
         if term.type.family is not Family.ARRAY:
             return text
     column = term.column if isinstance(term, PathColumn) else term
     choices = column.choices if isinstance(column, Column) else ()
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
-            f"{argument}: {term.name} is never {quoted(text)}.",
-            hint=f"{nearest(text, choices)}Use one of {listing(choices)}.",
+            f"{argument}: {term.name} is never {quote(text)}.",
+            hint=f"{did_you_mean(text, choices)}Use one of {listing(choices)}.",
         )
     named = "" if argument == term.name else f"{name or term.name}: "
     return term.type.decode(text, f"{argument}: {named}")
@@ -304,7 +304,7 @@ def _bucket(term: Bucketed, text: str, argument: str) -> str:
     form, example = BUCKETS[term.bucket]
     if not re.fullmatch(form, text, re.ASCII):
         hint = f"To compare days, write {term.place.name}:day." if term.bucket in PERIODS else ""
-        raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quoted(text)}.", hint=hint)
+        raise errors.BadValue(f"{argument}: {term.name} is {example}, not {quote(text)}.", hint=hint)
     return text
 
 
@@ -339,7 +339,7 @@ def bind_order(
     order: dict[Term, Order] = {}
     for index, step in enumerate(steps):
         argument = f"order_by[{index}]"
-        if ranked := _ranked(names, step, argument, conditions):
+        if ranked := _rank_of(names, step, argument, conditions):
             order.setdefault(ranked, Order(term=ranked))
             continue
         for term, direction in _steps(names, step, argument):
@@ -354,25 +354,25 @@ def bind_order(
 
 def _steps(names: TermFinder, step: str, argument: str) -> Sequence[tuple[Term, Direction]]:
     """Return the term and direction that *step* means, or several in the form of another tool."""
-    name, direction = _directed(names, step)
+    name, direction = _name_and_direction(names, step)
     try:
         return [(_column(names, name, argument), direction)]
     except errors.CallError as exc:
         if (steps := steps_in(step)) in ([], [step]):
-            spelled = _spelled(names, step)
-            raise exc.hinting(f"Write {written([spelled])}." if spelled else exc.hint) from exc
-    directed = (_directed(names, each) for each in steps)
+            spelled = _corrected_step(names, step)
+            raise exc.hinting(f"Write {json_values([spelled])}." if spelled else exc.hint) from exc
+    directed = (_name_and_direction(names, each) for each in steps)
     return [(_column(names, name, argument), direction) for name, direction in directed]
 
 
-def _spelled(names: TermFinder, step: str) -> str:
+def _corrected_step(names: TermFinder, step: str) -> str:
     """Return *step* with its direction spelled right, if something similar follows a known name."""
     name, _, last = step.strip().rpartition(" ")
     near = get_close_matches(last.lower(), Direction, n=1)
     return f"{name.strip()} {near[0]}" if near and name and names.get(name.strip()) is not None else ""
 
 
-def _ranked(names: TermFinder, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:
+def _rank_of(names: TermFinder, step: str, argument: str, conditions: Sequence[Clause]) -> Rank | None:
     """Return the rank that *step* such as "rank(body)" means, if it has this form."""
     match = RANK.fullmatch(step)
     if match is None or not isinstance(names, Expressions) or step in names.names.table.column_by_name:
@@ -388,11 +388,11 @@ def _ranked(names: TermFinder, step: str, argument: str, conditions: Sequence[Cl
     if not (isinstance(term, Column | PathColumn) and index and index.ranked):
         raise errors.BadArgument(f"{argument}: {term.name} has no rank.", hint="Order by columns.")
     if match["rest"].strip().lower() not in ("", "asc"):
-        raise errors.BadArgument(f"{argument}: {quoted(step)} is not an order.", hint=RANK_FORM)
+        raise errors.BadArgument(f"{argument}: {quote(step)} is not an order.", hint=RANK_FORM)
     return Rank(place=term, parameter=search.parameters[0])
 
 
-def _directed(names: TermFinder, step: str) -> tuple[str, Direction]:
+def _name_and_direction(names: TermFinder, step: str) -> tuple[str, Direction]:
     """Return the name and the direction in *step*; a name may itself end in " desc"."""
     name, _, last = step.rstrip().rpartition(" ")
     directed = name.strip() and last.lower() in tuple(Direction) and names.get(step) is None

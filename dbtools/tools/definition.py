@@ -9,7 +9,7 @@ from typing import ClassVar
 from dbtools import errors
 from dbtools.answers.results import Answer, Budget, Link, Reserve
 from dbtools.answers.styles import Surface, Text
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.policy.roles import Limits
 from dbtools.queries import Permitted
 from dbtools.schema.catalog import Catalog, Column, Table
@@ -28,9 +28,9 @@ from dbtools.tools.arguments import (
     schema_of,
 )
 from dbtools.tools.calls import Call
-from dbtools.tools.wording import LONGEST_LABEL, cleaned, cut_description
-from dbtools.values.cells import json_of, size, visible
-from dbtools.values.types import STRING, Family, enumerated, quoted
+from dbtools.tools.wording import LONGEST_LABEL, cut_description, tidy
+from dbtools.values.cells import escape, json_of, size
+from dbtools.values.types import STRING, Family, choices_schema, quote
 
 BYTES_PER_TOKEN = 4  #: of definitions
 #: The MIME type of a whole cell, while its bytes are unknown; text for other families.
@@ -133,23 +133,23 @@ class ToolContext:
     def table(self, name: str, argument: str = "table") -> Table:
         """Return the only table that matches *name*, or raise UnknownTable with the candidates."""
         catalog = self.catalog
-        tables = catalog.named(name)
+        tables = catalog.find_tables(name)
         if len(tables) == 1:
             return tables[0]
         if tables:
-            message = f"{quoted(name)} is ambiguous: {len(tables)} tables have this name."
+            message = f"{quote(name)} is ambiguous: {len(tables)} tables have this name."
             hint = f"Use one of: {listing(map(catalog.label, tables))}."
         else:
-            message = f"there is no table {quoted(name)}."
+            message = f"there is no table {quote(name)}."
             many = len(self.labels) > MOST_NAMES
             known = f"There are {len(self.labels):,} tables: list_tables finds them."
             known = known if many else f"Tables: {listing(self.labels) or 'none'}."
-            hint = f"{nearest(name, self.labels)}{known}"
+            hint = f"{did_you_mean(name, self.labels)}{known}"
         raise errors.UnknownTable(f"{argument}: {message}", hint=hint)
 
-    def shown(self, table: Table) -> str:
+    def title_of(self, table: Table) -> str:
         """Return the name of *table* as a part of a title."""
-        return cleaned(self.catalog.label(table), LONGEST_LABEL)
+        return tidy(self.catalog.label(table), LONGEST_LABEL)
 
     def read(self, model: type[ArgumentsT], arguments: Mapping[str, object]) -> ArgumentsT:
         """Validate *arguments* as *model*, with the maximum number of rows of the role."""
@@ -190,7 +190,7 @@ class ToolContext:
     def _table_schema(self, labels: Sequence[str]) -> Mapping[str, object]:
         """Return the schema of one of the names *labels*: an enum, or their number and a digest."""
         if len(labels) <= MOST_NAMES:
-            return {**STRING, **enumerated(labels)}
+            return {**STRING, **choices_schema(labels)}
         description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
         return {"type": "string", "description": description}
 
@@ -205,7 +205,7 @@ class ToolContext:
         catalog = self.catalog
         referring = (catalog.references(table) for table in catalog.tables)
         return {
-            label: digest(_described(table), [(other.location, key) for other, key in references])
+            label: digest(_cache_key(table), [(other.location, key) for other, key in references])
             for label, table, references in zip(self.labels, catalog.tables, referring, strict=True)
         }
 
@@ -236,7 +236,7 @@ class ToolContext:
         return {each: Budget(limits=self.limits, text=self.text, reserved=each) for each in Reserve}
 
 
-def _described(table: Table) -> object:
+def _cache_key(table: Table) -> object:
     columns = [
         (each.name, each.type.name, each.nullable, each.default, each.generated, each.comment)
         for each in table.columns
@@ -288,7 +288,7 @@ class Tool:
         """Bind *arguments* to a call, or raise a CallError."""
         raise NotImplementedError
 
-    def defined(
+    def definition_of(
         self,
         description: str,
         arguments: type[Arguments] | Schema,
@@ -299,8 +299,8 @@ class Tool:
         """Return the definition; *arguments* and *answers* are schemas."""
         return ToolDefinition(
             name=self.name,
-            title=visible(title or self.name.replace("_", " ").capitalize()),
-            description=cut_description(visible(description)),
+            title=escape(title or self.name.replace("_", " ").capitalize()),
+            description=cut_description(escape(description)),
             input_schema=self.context.schema(arguments, self.table)
             if isinstance(arguments, type)
             else arguments,

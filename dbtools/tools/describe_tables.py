@@ -12,7 +12,7 @@ from pydantic import Field
 from dbtools.answers.results import Answer, Budget, Reserve, ResultSet
 from dbtools.policy.sensitive import is_secret
 from dbtools.schema.catalog import Column, Location, Table, TableKind, Writes
-from dbtools.schema.paths import spelled
+from dbtools.schema.paths import path_part
 from dbtools.statements.select import Output, Select, Statement
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.calls import CatalogCall
@@ -25,12 +25,12 @@ from dbtools.tools.definition import (
     content_schema,
 )
 from dbtools.tools.wording import (
-    cleaned,
     column_parts,
+    nonempty_parts,
     relation_targets,
     searches_line,
     shown_default,
-    without_empty,
+    tidy,
 )
 from dbtools.values.cells import Cut, encoder, json_of, size
 from dbtools.values.types import STRING, Family
@@ -79,7 +79,7 @@ class DescribeTables(Tool):
             "detail full adds defaults, bounds and views' SQL. "
             f"(Schema {self.context.digest}.)"
         )
-        return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
+        return self.definition_of(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""
@@ -108,7 +108,7 @@ class Description:
     @cached_property
     def _columns(self) -> Sequence[tuple[Table, Column]]:
         tables = () if self.detail is Detail.NAMES else self.tables
-        pairs = ((table, column) for table in tables for column in _readable(table))
+        pairs = ((table, column) for table in tables for column in _sampled_columns(table))
         return tuple(islice(pairs, MOST_DESCRIBED))
 
     @property
@@ -127,8 +127,8 @@ class Description:
             stored[table.location][column.name] = _values(table, column, values)
         budget, tables, of = self.context.budgets[Reserve.NOTE], self.tables, self.of
         described = budget.entries(
-            (_described(self.context, table, self.detail, stored[table.location]) for table in tables),
-            lambda description: _shortened(description, budget),
+            (_describe_table(self.context, table, self.detail, stored[table.location]) for table in tables),
+            lambda description: _shorten_description(description, budget),
         )
         truncated = len(described) < of
         content: dict[str, object] = {"table_count": of, "truncated": truncated, "tables": described}
@@ -138,7 +138,7 @@ class Description:
         return budget.answer(content, rows=len(described), truncated=truncated, note=note)
 
 
-def _readable(table: Table) -> Iterator[Column]:
+def _sampled_columns(table: Table) -> Iterator[Column]:
     """Yield the text columns of *table* whose values are read: none if rows may be hidden, or are many.
 
     Only a role that sees and may count all rows has an estimate of their number.
@@ -164,7 +164,7 @@ def _values(table: Table, column: Column, found: ResultSet) -> list[object]:
     return sorted(map(encoder(column.type), cells), key=json_of)
 
 
-def _shortened(description: dict[str, object], budget: Budget) -> dict[str, object]:
+def _shorten_description(description: dict[str, object], budget: Budget) -> dict[str, object]:
     """Return *description* with as many of its columns as fit, and how many it has."""
     columns = description.get("columns")
     if not isinstance(columns, list):
@@ -173,25 +173,25 @@ def _shortened(description: dict[str, object], budget: Budget) -> dict[str, obje
         name: description[name] for name in ("name", "schema", "kind") if name in description
     }
     head["column_count"] = len(columns)
-    most = budget.fitting((size(each) + 1 for each in columns), size(head | {"columns": []}))
+    most = budget.fitting_count((size(each) + 1 for each in columns), size(head | {"columns": []}))
     return head | {"columns": columns[:most]}
 
 
-def _described(
+def _describe_table(
     context: ToolContext, table: Table, detail: Detail, stored: Mapping[str, list[object]]
 ) -> dict[str, object]:
     catalog = context.catalog
-    head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
+    head = {"name": catalog.label(table)} | nonempty_parts(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
         return head
-    head |= {"kind": str(table.kind)} | without_empty(
-        comment=cleaned(table.comment, LONGEST_COMMENT),
+    head |= {"kind": str(table.kind)} | nonempty_parts(
+        comment=tidy(table.comment, LONGEST_COMMENT),
         row_estimate=table.row_estimate,
         full_text=searches_line(table),
-        changes=_changes(table, table.writes) if table.writes is not None else _withheld(table),
+        changes=_changes(table, table.writes) if table.writes is not None else _withheld_part(table),
     )
     relations = {
-        spelled(each.name): catalog.label(each.target) for each in context.paths.relations(table).values()
+        path_part(each.name): catalog.label(each.target) for each in context.paths.relations(table).values()
     }
     referrers = context.paths.referrers(table)
     referred = {
@@ -201,17 +201,19 @@ def _described(
     if detail is Detail.SUMMARY:
         shown = {name: " | ".join(map(json_of, values)) for name, values in stored.items()}
         columns = column_parts(catalog, table, shown)
-        return head | {"columns": columns} | without_empty(relations=relations, referenced_by=list(referrers))
+        return (
+            head | {"columns": columns} | nonempty_parts(relations=relations, referenced_by=list(referrers))
+        )
     return (
         head
-        | {"columns": [_full(column, stored.get(column.name, [])) for column in table.columns]}
-        | without_empty(
+        | {"columns": [_column_details(column, stored.get(column.name, [])) for column in table.columns]}
+        | nonempty_parts(
             key=[name for key in table.keys[:1] if key.primary for name in key.columns],
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
             relations=relations,
             referenced_by=referred,
-            definition=cleaned(table.definition, LONGEST_DEFINITION),
+            definition=tidy(table.definition, LONGEST_DEFINITION),
         )
     )
 
@@ -229,28 +231,28 @@ def _changes(table: Table, writes: Writes) -> dict[str, object]:
     primary = [list(key.columns) for key in table.keys if key.primary]
     others = [] if keys == primary else keys
     conditions = {
-        ", ".join(column.name for column in key): cleaned(one.condition, LONGEST_DEFINITION)
+        ", ".join(column.name for column in key): tidy(one.condition, LONGEST_DEFINITION)
         for key, one in writes.partial_keys.items()
         if one.predicate
     }
-    changes |= without_empty(
+    changes |= nonempty_parts(
         required=required, conflict_keys=others, key_conditions=conditions, delete=writes.delete
     )
-    return changes | _withheld(table)
+    return changes | _withheld_part(table)
 
 
-def _withheld(table: Table) -> dict[str, object]:
+def _withheld_part(table: Table) -> dict[str, object]:
     """Return which changes are granted, but not possible; that a view allows none goes without saying."""
-    return without_empty(withheld=dict(table.withheld) if table.kind is TableKind.TABLE else {})
+    return nonempty_parts(withheld=dict(table.withheld) if table.kind is TableKind.TABLE else {})
 
 
-def _full(column: Column, stored: list[object]) -> dict[str, object]:
-    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | without_empty(
+def _column_details(column: Column, stored: list[object]) -> dict[str, object]:
+    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | nonempty_parts(
         values=list(column.choices or column.type.labels),
         stored_values=stored,
         minimum=column.minimum,
         maximum=column.maximum,
         default=shown_default(column.default),
         generated=column.generated,
-        comment=cleaned(column.comment, LONGEST_COMMENT),
+        comment=tidy(column.comment, LONGEST_COMMENT),
     )

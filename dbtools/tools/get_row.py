@@ -13,7 +13,7 @@ from dbtools.errors import listing
 from dbtools.expressions.parser import Expressions
 from dbtools.expressions.terms import Operand
 from dbtools.schema.catalog import Column, Table
-from dbtools.schema.paths import folded
+from dbtools.schema.paths import find_caseless
 from dbtools.schema.uris import CELL_TEMPLATE
 from dbtools.statements.select import Condition, Output, Select, Statement
 from dbtools.tools.arguments import (
@@ -43,16 +43,16 @@ from dbtools.values.cells import (
     Cut,
     Encode,
     class_of,
+    cut_text,
     encoder,
+    escape,
     is_media,
     json_of,
     media_type,
-    shortened,
-    shown_cut,
+    shorten_cell,
     size,
-    visible,
 )
-from dbtools.values.types import Family, Operator, quoted
+from dbtools.values.types import Family, Operator, quote
 
 LONGEST_CHARACTER = 4  #: bytes
 NO_OBJECT = "key must be an object"
@@ -93,14 +93,14 @@ class GetRow(TableTool):
             keyed = ((table, table.key_columns) for table in self.context.catalog.tables)
             key = {**frequent_values(keyed), "description": KEY_FORM}
             schema = self.context.schema(RowArguments, key=key)
-            return self.defined(GET_DESCRIPTION, schema, ROW_SCHEMA, "Get a row")
+            return self.definition_of(GET_DESCRIPTION, schema, ROW_SCHEMA, "Get a row")
         keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
         pictures = " Images and audio are attached." if bytes else ""
         label = table_name(self.context.catalog, table)
         description = f"Get one row of {label} by key, in full.{pictures}"
-        return self.defined(
-            description, key_schema(keys), ROW_SCHEMA, f"Get a row of {self.context.shown(table)}"
+        return self.definition_of(
+            description, key_schema(keys), ROW_SCHEMA, f"Get a row of {self.context.title_of(table)}"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
@@ -141,10 +141,10 @@ class Lookup:
         known = {column.name: name for name, column in self.keys.items()} | {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
-            key = folded(name, known)
+            key = find_caseless(name, known)
             if key is None:
                 error = unknown_argument(name, list(self.keys), place.removesuffix("."))
-                lists = folded(name, self.table.column_by_name) is not None
+                lists = find_caseless(name, self.table.column_by_name) is not None
                 advice = " List tools find rows by other columns, with where." * lists
                 raise error.hinting(f"{error.hint}{advice}")
             if key in given:
@@ -209,41 +209,41 @@ class Lookup:
         conditions = tuple(equality(column, f"c{at}_0") for at, column in enumerate(self.keys.values()))
         return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
 
-    def missing(self, texts: Sequence[str]) -> str:
+    def missing_message(self, texts: Sequence[str]) -> str:
         """Return the message that no row has the key *texts*."""
-        key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
+        key = ", ".join(f"{name} {quote(text)}" for name, text in zip(self.keys, texts, strict=True))
         return f"{self.table.name} has no row with {key}."
 
     def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
         """Render the row, or raise NoRow with the key as given."""
         if not found.rows:
-            raise errors.NoRow(self.missing(texts))
+            raise errors.NoRow(self.missing_message(texts))
         cells, budget = found.rows[0], self.context.budgets[Reserve.NOTE]
         if PARTED.isdisjoint(map(class_of, cells)):
             row = {name: encode(cell) for (name, encode), cell in zip(self.encoders, cells, strict=False)}
             answer = budget.answer({"row": row}, rows=1)
             if len(answer.json) <= budget.room // LONGEST_CHARACTER:
                 return answer
-        return self._large(budget, found, dict(zip(self.places, cells, strict=False)))
+        return self._render_large_row(budget, found, dict(zip(self.places, cells, strict=False)))
 
-    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
+    def _render_large_row(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
         """Render a row with cells that may be cut or attached."""
         links = {name: self._link(found, name) for name, cell in cells.items() if class_of(cell) in PARTED}
 
         def cut(longest: int) -> Mapping[str, object]:
-            shorter = {name: shortened(cells[name], encode, longest) for name, encode in self.encoders}
+            shorter = {name: shorten_cell(cells[name], encode, longest) for name, encode in self.encoders}
             # An image is not cut: the row contains only its URI.
             return {name: cells[name] if _is_picture(cells[name]) else cell for name, cell in shorter.items()}
 
         def row(longest: int) -> Mapping[str, object]:
             cells = cut(longest)
-            return {name: _shown(cells[name], links.get(name), encode) for name, encode in self.encoders}
+            return {name: _cell_value(cells[name], links.get(name), encode) for name, encode in self.encoders}
 
         def fits(longest: int) -> bool:
             return size({"row": row(longest)}) <= budget.room
 
-        longest = LARGEST_MEDIA if fits(LARGEST_MEDIA) else budget.longest(fits)
-        media, left = budget.attached(row(longest), cells, links)
+        longest = LARGEST_MEDIA if fits(LARGEST_MEDIA) else budget.longest_cell(fits)
+        media, left = budget.attachments(row(longest), cells, links)
         short = [*(name for name, cell in cut(longest).items() if isinstance(cell, Cut)), *left]
         note = f"Cut: {listing(short, MOST_NAMED)}. Read {CELL_TEMPLATE} for the whole." if short else ""
         whole = tuple(filter(None, (self._link(found, name) for name in short[:MOST_LINKS])))
@@ -276,16 +276,20 @@ def with_own_key(
     error: errors.CallError, context: ToolContext, arguments: Mapping[str, object]
 ) -> errors.CallError:
     """Return *error*; if the key must be an object, with the key of the table that *arguments* name."""
-    tables = context.catalog.named(str(arguments.get("table"))) if error.message.startswith(NO_OBJECT) else ()
+    tables = (
+        context.catalog.find_tables(str(arguments.get("table")))
+        if error.message.startswith(NO_OBJECT)
+        else ()
+    )
     names = [name for table in tables[:1] for name in key_arguments(table)]
-    form = visible(json_of(dict.fromkeys(names, "VALUE")))
+    form = escape(json_of(dict.fromkeys(names, "VALUE")))
     return error.hinting(f"Write {form} as key.") if names else error
 
 
-def _shown(cell: object, link: Link | None, encode: Encode) -> object:
+def _cell_value(cell: object, link: Link | None, encode: Encode) -> object:
     """Return the JSON value of *cell*, which is bytes or cut; *link* leads to the whole cell."""
     if isinstance(cell, Cut):
-        return shown_cut(cell) + (f" {link.uri}" if link else "")
+        return cut_text(cell) + (f" {link.uri}" if link else "")
     if isinstance(cell, bytes) and link is not None and _is_picture(cell):
         # The image is attached; as base64 it would only cost tokens.
         return f"[{len(cell):,} bytes, {media_type(cell)}] {link.uri}"

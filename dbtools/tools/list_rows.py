@@ -18,7 +18,7 @@ from dbtools.statements.paging import (
     LONGEST_KEY,
     Position,
     TotalOrder,
-    after,
+    after_position,
     digest,
     next_position,
     read_cursor,
@@ -83,7 +83,7 @@ class ListRows(TableTool):
         """How the tool is listed."""
         catalog, table = self.context.catalog, self.table
         if table is None:
-            return self.defined(LIST_DESCRIPTION, RowsArguments, ROWS_SCHEMA)
+            return self.definition_of(LIST_DESCRIPTION, RowsArguments, ROWS_SCHEMA)
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         head = f"List {table_name(catalog, table)}{comment and f' {comment}'}. Columns: "
         referring = list_names(self.context.paths.referrers(table), ": describe_tables")
@@ -91,7 +91,9 @@ class ListRows(TableTool):
         tail = " ".join(filter(None, [".", related, searches_line(table)]))
         columns = columns_line(catalog, table, DESCRIPTION_LIMIT - len(head + tail))
         description = f"{head}{columns}{tail}"
-        return self.defined(description, ListArguments, ROWS_SCHEMA, f"List {self.context.shown(table)}")
+        return self.definition_of(
+            description, ListArguments, ROWS_SCHEMA, f"List {self.context.title_of(table)}"
+        )
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
@@ -113,7 +115,7 @@ def bind_list(context: ToolContext, names: Names, asked: ListArguments) -> "List
     position = Position(skip=asked.offset)
     if asked.cursor:
         position = read_cursor(asked.cursor, _mark(context, names.table, asked, total), total)
-    steps, keys = after(position)
+    steps, keys = after_position(position)
     values = {**terms.values, **values, **keys}
     shape = Select(
         table=names.table,
@@ -146,7 +148,7 @@ def _mark(context: ToolContext, table: Table, asked: ListArguments, total: Total
     """Return a digest of the table, conditions and order to which a cursor belongs."""
     where = asked.model_dump_json(include={"where", "match"}, exclude_defaults=True)
     return digest(
-        context.catalog.qualified(table), where, [(step.term.name, step.direction) for step in total.order]
+        context.catalog.full_name(table), where, [(step.term.name, step.direction) for step in total.order]
     )
 
 
@@ -156,7 +158,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
         return terms.names.table.column_by_name
     columns: dict[str, Operand] = {}
     for at, text in enumerate(texts):
-        label, term = terms.named(text, f"columns[{at}]")
+        label, term = terms.named_term(text, f"columns[{at}]")
         label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
             raise BadArgument(f"columns[{at}]: {term.name} appears twice.")
@@ -198,12 +200,12 @@ class ListCall(ReadCall[Answer]):
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return statements that explain why no row was found, or nulls, and what is left out."""
         left_out = self.meanings.statements if self.position == Position() else ()
-        return (*self._inquired(found), *left_out)
+        return (*self._further_statements(found), *left_out)
 
-    def _inquired(self, found: ResultSet) -> Sequence[Statement]:
+    def _further_statements(self, found: ResultSet) -> Sequence[Statement]:
         if found.rows:
             nulls = self._nulls(found) if self.asked.columns else ()
-            return self.reasons.asking(self.reasons.nulls(nulls)) if nulls else ()
+            return self.reasons.statements_for(self.reasons.nulls(nulls)) if nulls else ()
         return self.reasons.statements if self.position == Position() else ()
 
     @property
@@ -226,7 +228,7 @@ class ListCall(ReadCall[Answer]):
             self.context.link(self.shape.table, found.outputs, row, column)
             for row, column in cuts[:MOST_LINKS]
         )
-        asked = len(self._inquired(found))
+        asked = len(self._further_statements(found))
         said = self._note(page, further[:asked], cuts=bool(cuts))
         return budget.rows_answer(
             page,

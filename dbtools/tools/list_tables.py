@@ -10,14 +10,14 @@ from pydantic import Field
 
 from dbtools.answers.results import Answer, Reserve
 from dbtools.answers.styles import Surface
-from dbtools.errors import nearest
+from dbtools.errors import did_you_mean
 from dbtools.schema.catalog import Table, TableKind
 from dbtools.statements.paging import LONGEST_CURSOR, Position, TotalOrder, digest, read_cursor, write_cursor
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
 from dbtools.tools.calls import CatalogCall
 from dbtools.tools.definition import TABLES, Tool, ToolDefinition, content_schema
-from dbtools.tools.wording import cleaned, without_empty
-from dbtools.values.types import STRING, caseless
+from dbtools.tools.wording import nonempty_parts, tidy
+from dbtools.values.types import STRING, lower
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
@@ -57,7 +57,7 @@ class ListTables(Tool):
             f"List the {len(self.context.labels):,} tables and views with comments and row estimates, or "
             "search them, best match first. For columns and paths use describe_tables."
         )
-        return self.defined(description, TablesArguments, TABLES_SCHEMA)
+        return self.definition_of(description, TablesArguments, TABLES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Bind a search to a call."""
@@ -70,11 +70,11 @@ class ListTables(Tool):
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Render the page of tables, as many as fit."""
         tables, budget = self.context.catalog.tables, self.context.budgets[Reserve.TABLES]
-        matching = best_first(search, tables, self._texts) if search else tables
+        matching = rank_candidates(search, tables, self._texts) if search else tables
         shown = budget.entries(map(self._entry, matching[start : start + limit]))
         end = start + len(shown)
         truncated = end < len(matching)
-        nothing = f"No table matches. {nearest(search, self.context.labels)}".rstrip()
+        nothing = f"No table matches. {did_you_mean(search, self.context.labels)}".rstrip()
         return budget.answer(
             {"table_count": len(matching), "truncated": truncated, "tables": shown},
             rows=len(shown),
@@ -84,19 +84,19 @@ class ListTables(Tool):
         )
 
     def _texts(self, table: Table) -> tuple[Sequence[str], str]:
-        return (table.name, self.context.catalog.qualified(table)), f"{table.schema} {table.comment}"
+        return (table.name, self.context.catalog.full_name(table)), f"{table.schema} {table.comment}"
 
     def _entry(self, table: Table) -> dict[str, object]:
         catalog = self.context.catalog
-        return {"name": catalog.label(table)} | without_empty(
+        return {"name": catalog.label(table)} | nonempty_parts(
             schema=catalog.spans_schemas and table.schema,
             kind="" if table.kind is TableKind.TABLE else str(table.kind),
-            comment=cleaned(table.comment, LONGEST_COMMENT),
+            comment=tidy(table.comment, LONGEST_COMMENT),
             row_estimate=table.row_estimate,
         )
 
 
-def best_first(
+def rank_candidates(
     search: str,
     candidates: Iterable[CandidateT],
     texts: Callable[[CandidateT], tuple[Sequence[str], str]],
@@ -105,9 +105,7 @@ def best_first(
 
     *texts* returns the names of a candidate, the shortest first, and a comment.
     """
-    words = [word for each in re.split(r"[^\w.]+", caseless(search)) if (word := each.strip("."))][
-        :MOST_WORDS
-    ]
+    words = [word for each in re.split(r"[^\w.]+", lower(search)) if (word := each.strip("."))][:MOST_WORDS]
     ranked: list[tuple[tuple[int, int, int], CandidateT]] = []
     for candidate in candidates:
         names, comment = texts(candidate)
@@ -119,22 +117,22 @@ def best_first(
 
 def _match(word: str, names: Sequence[str], comment: str) -> int:
     """Return how well *word* matches *names* and *comment*; 0 if it does not match."""
-    low, stem = caseless(names[0]), _stem(word)
+    low, stem = lower(names[0]), _stem(word)
     matches = (
-        word in map(caseless, names),
+        word in map(lower, names),
         stem == _stem(low),
         stem in _stems(names[0]),
         low.startswith(stem),
         stem in low,
         stem in _stems(comment),
-        stem in caseless(comment),
+        stem in lower(comment),
     )
     return len(matches) - matches.index(True) if True in matches else 0
 
 
 @lru_cache(maxsize=10_000)
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(_stem(caseless(word)) for word in NAME_WORDS.findall(text))
+    return frozenset(_stem(lower(word)) for word in NAME_WORDS.findall(text))
 
 
 def _stem(word: str) -> str:

@@ -42,13 +42,13 @@ class Meanings:
     @property
     def statements(self) -> Sequence[Statement]:
         """The statements that count the rows that are left out."""
-        return [self._counted(each, *further) for each in self._omissions for further in each.counts]
+        return [self._count_statement(each, *further) for each in self._omissions for further in each.counts]
 
     def note(self, found: Sequence[ResultSet]) -> str:
         """Return the note; *found* are those results of the statements that have arrived."""
         counts = list(_differences(self._omissions, found))
         omitted = zip(self._omissions, counts, strict=False)
-        said = [_told(each, count) for each, count in omitted if count]
+        said = [_omission_note(each, count) for each, count in omitted if count]
         # A range whose last day has been counted needs no warning.
         counted = {each.at for each in islice(self._omissions, len(counts)) if LAST in each.values}
         warning = "" if counted else self.reasons.meanings
@@ -68,11 +68,11 @@ class Meanings:
     def _omission(self, at: int, written: Where, clause: Clause) -> _Omission | None:
         """Return what *clause*, which is *at* a place in where, leaves out, if anything."""
         if isinstance(clause, Existence):
-            return _related(at, written, clause)
+            return _related_omission(at, written, clause)
         if isinstance(clause, AnyOf):
             # Rows with null may meet another one of the conditions.
-            return _nulls(at, _negative(written, clause), counts=((), (clause,)))
-        if negative := _negative(written, clause):
+            return _nulls(at, _negative_comparisons(written, clause), counts=((), (clause,)))
+        if negative := _negative_comparisons(written, clause):
             return _nulls(at, negative)
         last = written.texts[-1].strip() if written.texts else ""
         if written.op is not Operator.BETWEEN or clause.term.type.family not in MOMENTS:
@@ -81,7 +81,7 @@ class Meanings:
             return None
         return _last_day(at, clause, last)
 
-    def _counted(self, omission: _Omission, *further: Clause) -> Statement:
+    def _count_statement(self, omission: _Omission, *further: Clause) -> Statement:
         """Return the statement that counts the rows of *omission* that also meet *further* conditions."""
         others = (each for at, each in enumerate(self.reasons.conditions) if at != omission.at)
         table = self.reasons.terms.names.table
@@ -110,7 +110,7 @@ def _leaves_out_nulls(comparison: Comparison) -> bool:
     return comparison.op is Operator.NE or (comparison.op is Operator.NOT_IN and bool(comparison.texts))
 
 
-def _negative(written: Within, clause: Condition | AnyOf) -> Sequence[Condition]:
+def _negative_comparisons(written: Within, clause: Condition | AnyOf) -> Sequence[Condition]:
     """Return the comparisons of *clause*, as *written*, that do not hold for null."""
     if isinstance(clause, Condition):
         return [clause] if _leaves_out_nulls(written) else []
@@ -118,14 +118,14 @@ def _negative(written: Within, clause: Condition | AnyOf) -> Sequence[Condition]
     return [each for comparison, each in pairs if _leaves_out_nulls(comparison)]
 
 
-def _related(at: int, written: Where, clause: Existence) -> _Omission | None:
+def _related_omission(at: int, written: Where, clause: Existence) -> _Omission | None:
     """Return the rows that *clause* leaves out, or includes, only because a related row has null.
 
     Of several conditions that null does not meet, it is about the first one.
     """
     pairs = zip(written.where, clause.conditions, strict=True)
     for index, (within, condition) in enumerate(pairs):
-        nulls = _nulls(at, _negative(within, condition), of=f"{clause.relation.name}.")
+        nulls = _nulls(at, _negative_comparisons(within, condition), of=f"{clause.relation.name}.")
         if nulls is None:
             continue
         (any_null,) = nulls.instead
@@ -184,6 +184,6 @@ def _last_day(at: int, clause: Condition, last: str) -> _Omission:
     )
 
 
-def _told(omission: _Omission, count: int) -> str:
+def _omission_note(omission: _Omission, count: int) -> str:
     rows, are = ("row", "is") if count == 1 else ("rows", "are")
     return f"{count:,} {rows} {omission.said} {are} {omission.what}{omission.advice}."

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from heapq import nlargest
 from itertools import pairwise
 
-from dbtools.errors import unaccented
+from dbtools.errors import without_accents
 from dbtools.values.dates import clock_of, utc
-from dbtools.values.types import NUMERIC, TEMPORAL, Family, caseless
+from dbtools.values.types import NUMERIC, TEMPORAL, Family, lower
 
 LIKELY = 50  #: candidates that are compared letter by letter
 COMPARED = 40  #: characters of two values that are compared
@@ -39,8 +39,8 @@ def nearest_values(family: Family, wanted: str, texts: Sequence[str]) -> Sequenc
 
 
 def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    low = unaccented(caseless(wanted.strip()))[:COMPARED]
-    folded = {unaccented(caseless(text.strip()))[:COMPARED]: text for text in texts}
+    low = without_accents(lower(wanted.strip()))[:COMPARED]
+    folded = {without_accents(lower(text.strip()))[:COMPARED]: text for text in texts}
     similar = [each for each in folded if min(len(each), len(low)) > 2 and (low in each or each in low)]
     # Counting common pairs of letters finds likely candidates quickly.
     pairs = set(pairwise(low))

@@ -49,8 +49,8 @@ from dbtools.values.types import (
     TEXTUAL,
     Family,
     Operator,
-    caseless,
-    quoted,
+    lower,
+    quote,
 )
 
 MOST_ROWS = 100_000  #: estimated rows of a table whose values are read
@@ -122,32 +122,32 @@ class ValuesQuestion:
             if not (above or below):
                 # The order of texts is that of a collation.
                 return STORED if self.operator in SIDES and not is_text else None
-        first, last = (quoted(end) if is_text else quoted(end)[1:-1] for end in ends)
+        first, last = (quote(end) if is_text else quote(end)[1:-1] for end in ends)
         return f"{self.name} runs from {first} to {last}."
 
     def _among(self, texts: Sequence[str], *, partial: bool) -> str | None:
         """Return which values are stored instead of the wanted values."""
-        if not (missing := self._missing(texts)):
+        if not (missing := self._missing_values(texts)):
             return STORED
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
             return f"{self.operator} matches % literally: omit it."
         nearest = (value for each in missing for value in nearest_values(self.place.type.family, each, texts))
-        near = _listed(list(dict.fromkeys(nearest))[:NEAR])
+        near = _quoted_list(list(dict.fromkeys(nearest))[:NEAR])
         if partial or not texts:
             said = f"Stored values of {self.name}: {near}, …" if near else ""
         elif len(texts) <= (FEW if near else SOME):
-            said = f"{self.name} has only these values: {_listed(texts)}."
+            said = f"{self.name} has only these values: {_quoted_list(texts)}."
         elif near:
-            said = f"{self.name} has no {_listed(missing)}; nearest stored values: {near}."
+            said = f"{self.name} has no {_quoted_list(missing)}; nearest stored values: {near}."
         else:
-            said = f"No {self.name} is like {_listed(missing)}."
+            said = f"No {self.name} is like {_quoted_list(missing)}."
         return f"{said} {self.advice}".strip() or None
 
-    def _missing(self, texts: Sequence[str]) -> Sequence[str]:
+    def _missing_values(self, texts: Sequence[str]) -> Sequence[str]:
         """Return some of the wanted values that are not in *texts*."""
         if self.operator in PARTS:
-            has, folded = PARTS[self.operator], list(map(caseless, texts))
-            missing = (each for each in self.wanted if not any(has(text, caseless(each)) for text in folded))
+            has, folded = PARTS[self.operator], list(map(lower, texts))
+            missing = (each for each in self.wanted if not any(has(text, lower(each)) for text in folded))
         else:
             stored, meant = set(self._values(texts)), zip(self.wanted, self._values(self.wanted), strict=True)
             missing = (each for each, value in meant if value not in stored)
@@ -184,9 +184,9 @@ class Reasons:
     def statements(self) -> Sequence[Statement]:
         """The statements that ask whether there is any row, and then about the conditions, if any."""
         row = RowQuestion(shape=_any_row(self.terms.names.table), said="")
-        return self.asking((row, *self._asked)) if self.conditions else ()
+        return self.statements_for((row, *self._asked)) if self.conditions else ()
 
-    def asking(self, questions: Sequence[ValuesQuestion | RowQuestion]) -> Sequence[Statement]:
+    def statements_for(self, questions: Sequence[ValuesQuestion | RowQuestion]) -> Sequence[Statement]:
         """Return the statements that ask *questions*."""
         return tuple(Statement(shape=each.shape, values=self.values, limit=each.most) for each in questions)
 
@@ -225,19 +225,19 @@ class Reasons:
 
     @property
     def _compared(self) -> "Iterator[_Compared]":
-        return _compared(self.terms.names.table, "", self.written, self.conditions)
+        return _compared_conditions(self.terms.names.table, "", self.written, self.conditions)
 
     @cached_property
     def _asked(self) -> Sequence[ValuesQuestion | RowQuestion]:
         """The questions about the first conditions, and then about parts of conditions."""
         pairs = list(zip(self.written, self.conditions, strict=True))
         alone: Iterator[ValuesQuestion | RowQuestion] = filter(
-            None, (self._alone(at, *pair) for at, pair in enumerate(pairs))
+            None, (self._question(at, *pair) for at, pair in enumerate(pairs))
         )
         parts = chain.from_iterable(self._parts(*pair) for pair in pairs)
         return (*islice(alone, MOST_CHECKS), *islice(parts, MOST_CHECKS + 1))
 
-    def _alone(self, at: int, written: Where, clause: Clause) -> ValuesQuestion | RowQuestion | None:
+    def _question(self, at: int, written: Where, clause: Clause) -> ValuesQuestion | RowQuestion | None:
         """Return the question about *clause*; a single condition needs none, since no row meets it."""
         table, said = self.terms.names.table, f"No row meets where[{at}]." if self._joined else ""
         if isinstance(clause, Condition):
@@ -254,7 +254,7 @@ class Reasons:
             terms = (each for each in clause.terms if clause.other or isinstance(each, PathColumn))
             yield from (_null_question(table, each) for each in terms)
             return
-        within = (self._check(*each) for each in _compared(table, "", [written], [clause]))
+        within = (self._check(*each) for each in _compared_conditions(table, "", [written], [clause]))
         yield from islice(filter(None, within), MOST_CHECKS)
         if isinstance(clause, Existence) and clause.wanted:
             target, conditions = clause.relation.target, clause.conditions
@@ -342,7 +342,7 @@ def _null_question(table: Table, term: Term, *conditions: Clause) -> RowQuestion
 _Compared = tuple[Table, str, Comparison, Condition]
 
 
-def _compared(
+def _compared_conditions(
     table: Table, prefix: str, written: Sequence[Comparison], conditions: Sequence[Clause]
 ) -> Iterator[_Compared]:
     """Yield the conditions that rows must or may meet, each with its table and the prefix of its names."""
@@ -351,10 +351,10 @@ def _compared(
             case _, Condition():
                 yield table, prefix, each, condition
             case Within(), AnyOf():
-                yield from _compared(table, prefix, each.any, condition.conditions)
+                yield from _compared_conditions(table, prefix, each.any, condition.conditions)
             case Where(), Existence(wanted=True, relation=relation):
                 within = f"{relation.name}."
-                yield from _compared(relation.target, within, each.where, condition.conditions)
+                yield from _compared_conditions(relation.target, within, each.where, condition.conditions)
             case _:
                 # The values of other rows do not explain a row that refers to none.
                 pass
@@ -376,5 +376,5 @@ def _is_listed(table: Table, place: Operand) -> bool:
     return type.family in CHECKED and type.equatable and not is_key
 
 
-def _listed(values: Sequence[str]) -> str:
-    return ", ".join(map(quoted, values))
+def _quoted_list(values: Sequence[str]) -> str:
+    return ", ".join(map(quote, values))

@@ -28,9 +28,9 @@ from dbtools.tools.calls import CatalogCall, SingleCall
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
-from dbtools.tools.wording import quotation, without_empty
-from dbtools.values.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
-from dbtools.values.types import Family, Operator, quoted
+from dbtools.tools.wording import nonempty_parts, quotation
+from dbtools.values.cells import Cut, encoder, escape, is_json, json_of, media_type, size, utf8_text
+from dbtools.values.types import Family, Operator, quote
 
 LARGEST_CELL = 10_000_000  #: characters or bytes
 LARGE_JSON = 100_000  #: characters of JSON that is sent as stored, without parsing it
@@ -57,7 +57,7 @@ class Resource:
     def content(self) -> dict[str, object]:
         """Return the resource as `resources/list` shows it (MCP 2026-07-28, server/resources)."""
         head = {"uri": self.uri, "name": self.name, "title": self.title}
-        return head | without_empty(description=self.description, mimeType=JSON)
+        return head | nonempty_parts(description=self.description, mimeType=JSON)
 
 
 def define_resources(context: ToolContext) -> Iterator[Resource]:
@@ -70,7 +70,7 @@ def define_resources(context: ToolContext) -> Iterator[Resource]:
         yield Resource(
             uri=schema_uri(label),
             name=label,
-            title=f"Schema of {context.shown(table)}",
+            title=f"Schema of {context.title_of(table)}",
             description=quotation(table.comment, LONGEST_DESCRIPTION),
         )
 
@@ -84,16 +84,16 @@ def updated_resources(before: ToolContext, after: ToolContext) -> Iterator[str]:
     yield from map(schema_uri, changed)
 
 
-def unknown(uri: str) -> errors.UnknownResource:
+def unknown_resource(uri: str) -> errors.UnknownResource:
     """Return the error for a resource that no longer exists, is hidden or never existed."""
-    return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
+    return errors.UnknownResource(f"There is no resource {quote(uri, 200)}.")
 
 
 def bind_resource(context: ToolContext, uri: str) -> CatalogCall[Media] | SingleCall[Media]:
     """Return the call that reads *uri*, or raise UnknownResource."""
     address = address_of(uri)
     if address is None or not context.catalog.tables:
-        raise unknown(uri)
+        raise unknown_resource(uri)
     try:
         if address.key:
             return _bind_row(context, uri, address)
@@ -101,26 +101,26 @@ def bind_resource(context: ToolContext, uri: str) -> CatalogCall[Media] | Single
         description = DescribeTables(context=context).bind(one)
         return CatalogCall(answer=lambda results: _as_json(uri, description.answer(results)))
     except errors.CallError as exc:
-        raise unknown(uri) from exc
+        raise unknown_resource(uri) from exc
 
 
 def _bind_row(context: ToolContext, uri: str, address: Address) -> SingleCall[Media]:
-    tables = context.catalog.named(str(address.table))
+    tables = context.catalog.find_tables(str(address.table))
     keys = key_arguments(tables[0]) if len(tables) == 1 else {}
     if not keys:
-        raise unknown(uri)
+        raise unknown_resource(uri)
     found = Lookup(context=context, table=tables[0], keys=keys)
     # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
     key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     column = found.table.column_by_name.get(address.column or "")
     if len(key) != len(keys) or (address.column is not None and column is None):
-        raise unknown(uri)
+        raise unknown_resource(uri)
     if column is None:
         call = found.bind(key)
         return SingleCall(statement=call.statement, answer=lambda rows: _as_json(uri, call.answer(rows)))
     statement = found.statement(key)
     shape = replace(statement.shape, outputs=(Output(term=column, cut=LARGEST_CELL),))
-    return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole, uri, column))
+    return SingleCall(statement=replace(statement, shape=shape), answer=partial(_whole_cell, uri, column))
 
 
 def _as_json(uri: str, answer: Answer) -> Media:
@@ -128,25 +128,25 @@ def _as_json(uri: str, answer: Answer) -> Media:
     return Media(uri=uri, type=JSON, content=answer.text.encode())
 
 
-def _whole(uri: str, column: Column, found: ResultSet) -> Media:
+def _whole_cell(uri: str, column: Column, found: ResultSet) -> Media:
     """Return the whole cell of *column*: bytes with their type, JSON, or text."""
     if not found.rows:
-        raise unknown(uri)
+        raise unknown_resource(uri)
     cell = found.rows[0][0]
     if isinstance(cell, Cut):
         raise errors.UnknownResource(
-            f"{quoted(uri, 200)} has more than {LARGEST_CELL:,} characters or bytes: too large."
+            f"{quote(uri, 200)} has more than {LARGEST_CELL:,} characters or bytes: too large."
         )
     if isinstance(cell, bytes):
         return Media(uri=uri, type=media_type(cell), content=cell)
     declared = column.type.family is Family.JSON
     sure = not column.type.lenient  # the database itself has checked that it is JSON
     if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and (sure or is_json(cell)):
-        return Media(uri=uri, type=JSON, content=visible(valid(cell)).encode())
+        return Media(uri=uri, type=JSON, content=escape(utf8_text(cell)).encode())
     value = encoder(column.type)(cell)
     if isinstance(value, str) and not declared:
         # A text resource is the text itself, without JSON escapes.
-        return Media(uri=uri, type="text/plain", content=valid(value).encode())
+        return Media(uri=uri, type="text/plain", content=utf8_text(value).encode())
     return Media(uri=uri, type=JSON, content=json_of(value).encode())
 
 
@@ -168,11 +168,11 @@ def bind_completion(
     variables = VARIABLES.get(template, ())
     if name not in variables:
         raise errors.UnknownArgument(
-            f"{quoted(template)} has no variable {quoted(name)}.",
+            f"{quote(template)} has no variable {quote(name)}.",
             hint=f"Variables: {listing(variables) or 'none'}.",
         )
     keyed = [table for table in context.catalog.tables if key_arguments(table)]
-    tables = [table for table in context.catalog.named(given.get("table", "")) if table in keyed]
+    tables = [table for table in context.catalog.find_tables(given.get("table", "")) if table in keyed]
     names: Iterable[str] = ()
     if name == "table":
         names = map(context.catalog.label, keyed)
@@ -184,7 +184,7 @@ def bind_completion(
     found = sorted(
         (each for each in names if low in each.lower()), key=lambda each: not each.lower().startswith(low)
     )
-    return CatalogCall(answer=lambda _: _completed(context.limits, found))
+    return CatalogCall(answer=lambda _: _completion(context.limits, found))
 
 
 def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
@@ -204,11 +204,11 @@ def _keys(limits: Limits, table: Table, value: str) -> Statement | None:
 
 
 def _completed_keys(limits: Limits, found: ResultSet) -> Completed:
-    return _completed(limits, [text for (cell,) in found.rows if (text := key_text(cell))], more=found.more)
+    return _completion(limits, [text for (cell,) in found.rows if (text := key_text(cell))], more=found.more)
 
 
-def _completed(limits: Limits, values: Sequence[str], *, more: bool = False) -> Completed:
+def _completion(limits: Limits, values: Sequence[str], *, more: bool = False) -> Completed:
     """Return as many of *values* as fit."""
     shown = tuple(values[: min(MOST_COMPLETED, limits.max_rows)])
-    shown = shown[: Budget(limits=limits, reserved=0).fitting(map(size, shown))]
+    shown = shown[: Budget(limits=limits, reserved=0).fitting_count(map(size, shown))]
     return Completed(values=shown, more=more or len(shown) < len(values))

@@ -79,7 +79,7 @@ class RunSql(Tool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return self.defined(
+        return self.definition_of(
             SQL_DESCRIPTION.format(self.context.server), SqlArguments, content_schema(ROWS), title="Run SQL"
         )
 
@@ -139,22 +139,24 @@ def divides_integers(sql: str) -> bool:
 def masked_in(sql: str, tables: Sequence[Table]) -> Sequence[str]:
     """Return the masked columns of *tables* that *sql* uses, or may use, for more than to show them."""
     parts = _parts(sql)
-    named = {_unquoted(name) for name in SQL_NAME.findall(sql.lower())}
+    named = {_unquote(name) for name in SQL_NAME.findall(sql.lower())}
     read = {table.name.lower(): table for table in tables if table.name.lower() in named}
     masked = {
         each.name.lower(): each.name for table in read.values() for each in table.columns if each.type.mask
     }
     if not masked:
         return []
-    columns, others = _outermost(parts)
+    columns, others = _outermost_columns(parts)
     shown = [column for column in columns if _is_plain(column)]
     used = [others, *(column for column in columns if not _is_plain(column))]
     used += columns if WHOLE_ROW_WORDS & {*parts} else _by_position(parts, columns)
     if any(map(_has_rows, used)) or "natural" in parts or _uses_rows(parts, read):
         return [*masked.values()]
-    aliases = {_last(column[-1]): _last(column[0]) for column in shown}
+    aliases = {_last_name(column[-1]): _last_name(column[0]) for column in shown}
     # Whether a name means a column or an alias depends on its clause.
-    names = chain.from_iterable((_last(part), aliases.get(_last(part))) for part in chain.from_iterable(used))
+    names = chain.from_iterable(
+        (_last_name(part), aliases.get(_last_name(part))) for part in chain.from_iterable(used)
+    )
     return list(dict.fromkeys(masked[name] for name in names if name in masked))
 
 
@@ -164,7 +166,7 @@ def _parts(sql: str) -> list[str]:
     return [QUOTE if part["text"] else part[0] for part in found if not part["comment"]]
 
 
-def _outermost(parts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+def _outermost_columns(parts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     """Return the parts of each column in the outermost list of the first SELECT, and all others."""
     columns: list[list[str]] = []
     others: list[str] = []
@@ -208,7 +210,7 @@ def _by_position(parts: Sequence[str], columns: list[list[str]]) -> list[list[st
     found: set[int] = set()
     has_star = any(map(_has_rows, columns))
     before = last = ""  # before: the last part that is neither a bracket nor a sign
-    for part, clause, depth in _placed(parts):
+    for part, clause, depth in _parts_with_clauses(parts):
         if (
             part.isdecimal()
             and clause in ("group", "order")
@@ -221,7 +223,7 @@ def _by_position(parts: Sequence[str], columns: list[list[str]]) -> list[list[st
     return [column for at, column in enumerate(columns) if at in found]
 
 
-def _placed(parts: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+def _parts_with_clauses(parts: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Yield each part with its clause, and the number of brackets around it."""
     clauses = [""]
     for part in parts:
@@ -239,26 +241,26 @@ def _placed(parts: Sequence[str]) -> Iterator[tuple[str, str, int]]:
 def _uses_rows(parts: Sequence[str], tables: Collection[str]) -> bool:
     """Return whether *parts* use rows of *tables* as values, or give their columns other names."""
     declared: dict[int, str] = {}
-    placed = [*_placed(parts), ("", "", 0), ("", "", 0), ("", "", 0)]
+    placed = [*_parts_with_clauses(parts), ("", "", 0), ("", "", 0), ("", "", 0)]
     for at, (part, clause, _) in enumerate(placed):
-        if clause != "from" or _last(part) not in tables or parts[at - 1] not in FROM:
+        if clause != "from" or _last_name(part) not in tables or parts[at - 1] not in FROM:
             continue
         alias = at + (2 if placed[at + 1][0] == "as" else 1)
-        declared[at] = _last(part)
+        declared[at] = _last_name(part)
         if SQL_NAME.match(placed[alias][0]) and placed[alias][0] not in JOINING:
-            declared[alias] = _last(placed[alias][0])
+            declared[alias] = _last_name(placed[alias][0])
             if placed[alias + 1][0] == "(":
                 return True
     rows = {*declared.values(), *tables}
-    return any(at not in declared and _unquoted(part) in rows for at, part in enumerate(parts))
+    return any(at not in declared and _unquote(part) in rows for at, part in enumerate(parts))
 
 
-def _last(part: str) -> str:
+def _last_name(part: str) -> str:
     """Return the last of the names in *part*, unquoted; empty if there is none."""
-    return _unquoted(SQL_NAME.findall(part)[-1]) if SQL_NAME.match(part) else ""
+    return _unquote(SQL_NAME.findall(part)[-1]) if SQL_NAME.match(part) else ""
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name.strip('"`')
 
 

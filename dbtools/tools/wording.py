@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import accumulate, chain, count
 
 from dbtools.schema.catalog import Catalog, Column, Table, TableKind
-from dbtools.schema.paths import normalised
-from dbtools.values.cells import INVISIBLE, visible
-from dbtools.values.types import enumerated
+from dbtools.schema.paths import normalise
+from dbtools.values.cells import INVISIBLE, escape
+from dbtools.values.types import choices_schema
 
 #: The names of arguments that all providers of models accept.
 ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -46,7 +46,7 @@ def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
     for column in columns:
         name = column.name
         if name not in taken:
-            bare = re.sub("^(?=[0-9])", "_", normalised(name)[:LONGEST_ARGUMENT])
+            bare = re.sub("^(?=[0-9])", "_", normalise(name)[:LONGEST_ARGUMENT])
             numbered = (f"{bare}_{number}" for number in count(2))
             name = next(each for each in chain([bare], numbered) if each not in taken)
             taken.add(name)
@@ -76,21 +76,21 @@ def frequent_texts(names: Iterable[str]) -> dict[str, object]:
 
 def column_note(argument: str, column: Column) -> str:
     """Return which *column* an *argument* with another name is for."""
-    return "" if argument == column.name else f"column {cleaned(column.name, 63)}"
+    return "" if argument == column.name else f"column {tidy(column.name, 63)}"
 
 
 def argument_schema(name: str, column: Column, *notes: str) -> dict[str, object]:
     """Return the JSON Schema of the argument *name* for a value of *column*, described with *notes*."""
     schema = column.type.schema()
     if column.choices and "enum" not in schema and schema["type"] == "string":
-        schema |= enumerated(column.choices)
-    return schema | described(column_note(name, column), schema.pop("description", ""), *notes)
+        schema |= choices_schema(column.choices)
+    return schema | description_of(column_note(name, column), schema.pop("description", ""), *notes)
 
 
-def described(*notes: object) -> dict[str, object]:
+def description_of(*notes: object) -> dict[str, object]:
     """Return the description of a JSON Schema that consists of *notes*, or nothing if they are empty."""
     words = ", ".join(map(str, filter(None, notes)))
-    return {"description": cut_description(visible(words))} if words else {}
+    return {"description": cut_description(escape(words))} if words else {}
 
 
 def cut_description(description: str, most: int = DESCRIPTION_LIMIT) -> str:
@@ -113,7 +113,7 @@ def fit_parts(parts: Sequence[str], separator: str, most: int, more: str = "") -
     return separator.join([*parts[:fit], f"and {len(parts) - fit:,} more{more}"])
 
 
-def cleaned(comment: str, most: int) -> str:
+def tidy(comment: str, most: int) -> str:
     """Return *comment* as one line of at most *most* characters, without invisible characters."""
     if comment.isascii() and comment.isprintable() and "  " not in comment:
         text = comment.strip()
@@ -122,27 +122,27 @@ def cleaned(comment: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def without_empty(**parts: object) -> dict[str, object]:
+def nonempty_parts(**parts: object) -> dict[str, object]:
     """Return *parts* without null, false and empty ones; 0 stays."""
     return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
 def quotation(comment: str, most: int) -> str:
     """Return the untrusted *comment* in quotes that it cannot close, or an empty text."""
-    text = cleaned(comment, most).rstrip(".;").replace("'", "’")
+    text = tidy(comment, most).rstrip(".;").replace("'", "’")
     return f"'{text}'" if text else ""
 
 
 def table_name(catalog: Catalog, table: Table) -> str:
     """Return the name of *table*, with its kind if that is not a table."""
-    label = cleaned(catalog.label(table), LONGEST_LABEL)
+    label = tidy(catalog.label(table), LONGEST_LABEL)
     return label if table.kind is TableKind.TABLE else f"{table.kind} {label}"
 
 
 def shown_default(default: str | None) -> str:
     """Return *default* without its cast, or an empty text if it may name a hidden object."""
     found = PLAIN_DEFAULT.fullmatch(default or "")
-    return cleaned(found["value"], LONGEST_DEFAULT) if found else ""
+    return tidy(found["value"], LONGEST_DEFAULT) if found else ""
 
 
 def column_parts(catalog: Catalog, table: Table, stored: Mapping[str, str]) -> list[str]:
@@ -154,7 +154,7 @@ def column_parts(catalog: Catalog, table: Table, stored: Mapping[str, str]) -> l
         target = f"→ {relations[column.name]}" if column.name in relations else ""
         comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
         type = ": ".join(filter(None, (type_name(column), stored.get(column.name))))
-        words = (cleaned(column.name, 63), type, key, target, comment)
+        words = (tidy(column.name, 63), type, key, target, comment)
         parts.append(" ".join(filter(None, words)))
     return parts
 
@@ -173,9 +173,9 @@ def searches_line(table: Table) -> str:
     together = dict.fromkeys(
         tuple(name for name in table.searchable if name in index.reads) for index in table.searchable.values()
     )
-    names = list_names(cleaned("+".join(each), LONGEST_NAMES) for each in together)
+    names = list_names(tidy("+".join(each), LONGEST_NAMES) for each in together)
     ranked = next((name for name, index in table.searchable.items() if index.ranked), "")
-    rank = f'; order_by "rank({cleaned(ranked, LONGEST_LABEL)})": best first' if ranked else ""
+    rank = f'; order_by "rank({tidy(ranked, LONGEST_LABEL)})": best first' if ranked else ""
     return f'matches searches {names}: words, "a phrase", or, -word{rank}.' if names else ""
 
 
@@ -183,8 +183,8 @@ def type_name(column: Column) -> str:
     """Return the type of *column*, or its values if they are few."""
     labels = column.choices or column.type.labels
     if labels and len(labels) <= MOST_CHOICES:
-        return "|".join(cleaned(label, 40) for label in labels)
-    name = cleaned(column.type.name, 60)
+        return "|".join(tidy(label, 40) for label in labels)
+    name = tidy(column.type.name, 60)
     for long, short in SHORT_TYPES:
         name = name.replace(long, short)
     return name

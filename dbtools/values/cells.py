@@ -94,7 +94,7 @@ def media_type(content: bytes) -> str:
     return "application/octet-stream"
 
 
-def shown_cut(cut: Cut) -> str:
+def cut_text(cut: Cut) -> str:
     """Return the text for a *cut* cell: its beginning and full length, or the type of its bytes."""
     if isinstance(cut.start, bytes):
         return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
@@ -109,7 +109,7 @@ def is_media(type: str) -> bool:
 def encoder(type: ColumnType) -> Encode:
     """Return the function that turns a cell of *type* into a JSON value."""
     if type.rounded:
-        return _rounded
+        return _rounded_value
     match type.family:
         case Family.BOOLEAN:
             return _boolean
@@ -118,20 +118,20 @@ def encoder(type: ColumnType) -> Encode:
         case Family.BYTES:
             return _bytes
         case Family.ARRAY | Family.OBJECT:
-            return lambda cell: _nested(cell, type)
+            return lambda cell: _nested_value(cell, type)
         case _:
-            return plain
+            return json_value
 
 
 def encode_column(type: ColumnType, cells: Sequence[object], kinds: Set[type[object]]) -> Sequence[object]:
     """Return the JSON values of *cells* of one column of *type*; *kinds* are the classes of the cells."""
     encode = encoder(type)
     if Cut in kinds:
-        return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
+        return [cut_text(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
     # The cells of most columns are JSON values already.
-    if kinds <= JSON_CLASSES and encode in (plain, _boolean):
+    if kinds <= JSON_CLASSES and encode in (json_value, _boolean):
         return cells
-    if encode is plain and _are_numbers(cells, kinds):
+    if encode is json_value and _are_numbers(cells, kinds):
         return cells
     return list(map(encode, cells))
 
@@ -144,13 +144,13 @@ def _are_numbers(cells: Sequence[Any], kinds: Set[type[object]]) -> bool:
     return kinds <= FLOATS and math.isfinite(sum(filter(None, cells)))
 
 
-def _rounded(cell: object) -> object:
+def _rounded_value(cell: object) -> object:
     """Return the JSON value of a sum or an average, to the 15 significant digits that a double holds."""
     finite = isinstance(cell, float) and math.isfinite(cell)
-    return float(f"{cell:.15g}") if finite else plain(cell)
+    return float(f"{cell:.15g}") if finite else json_value(cell)
 
 
-def plain(cell: object) -> object:
+def json_value(cell: object) -> object:
     """Return the JSON value of *cell*, by its Python type alone."""
     if cell is None or cell.__class__ is str:
         return cell
@@ -166,27 +166,27 @@ def plain(cell: object) -> object:
         case bytes() | bytearray() | memoryview():
             return {"base64": base64.b64encode(cell).decode()}
         case list() | tuple() | set() | frozenset():
-            return [plain(each) for each in cell]
+            return [json_value(each) for each in cell]
         case Mapping():
-            return {str(name): plain(each) for name, each in cell.items()}
+            return {str(name): json_value(each) for name, each in cell.items()}
         case _:
             return str(cell)
 
 
 def _boolean(cell: object) -> object:
-    return bool(cell) if cell.__class__ is int and cell in (0, 1) else plain(cell)
+    return bool(cell) if cell.__class__ is int and cell in (0, 1) else json_value(cell)
 
 
 def _bytes(cell: object) -> object:
     if isinstance(cell, bytes):
         return base64.b64encode(cell).decode()
     # A text in a column of bytes must not look like base64.
-    return {"text": cell} if isinstance(cell, str) else plain(cell)
+    return {"text": cell} if isinstance(cell, str) else json_value(cell)
 
 
 def _json(cell: object) -> object:
     if not isinstance(cell, str):
-        return plain(cell)
+        return json_value(cell)
     try:
         value = _loads(cell, _integer, _float_of)
     except (ValueError, RecursionError):
@@ -230,26 +230,26 @@ def _depth(value: object, most: int) -> int:
     return 1 + max((_depth(each, most - 1) for each in parts), default=0)
 
 
-def _nested(cell: object, type: ColumnType) -> object:
+def _nested_value(cell: object, type: ColumnType) -> object:
     """Encode an array or composite that the database returned as JSON, by the types of its parts."""
     if not isinstance(cell, str):
-        return plain(cell)
+        return json_value(cell)
     try:
         value = _loads(cell, Digits, Digits)
-        return cell if _is_deep(cell, value) else _typed(value, type)
+        return cell if _is_deep(cell, value) else _encode(value, type)
     except (ValueError, RecursionError):
         return cell
 
 
-def _typed(value: object, type: ColumnType | None) -> object:
+def _encode(value: object, type: ColumnType | None) -> object:
     match value:
         case list():
             element = type.element if type else None
             # All dimensions of an array share one element type.
-            return [_typed(each, type if isinstance(each, list) and element else element) for each in value]
+            return [_encode(each, type if isinstance(each, list) and element else element) for each in value]
         case dict():
             types = dict(type.fields) if type else {}
-            return {name: _typed(each, types.get(name)) for name, each in value.items()}
+            return {name: _encode(each, types.get(name)) for name, each in value.items()}
         case _:
             return _part(value, type.family if type else None)
 
@@ -267,7 +267,7 @@ def _part(value: object, family: Family | None) -> object:
         case Family.TIMESTAMPTZ, str():
             return value.replace("+00:00", "Z", 1)
         case _:
-            return plain(value)
+            return json_value(value)
 
 
 def json_of(value: object) -> str:
@@ -276,9 +276,9 @@ def json_of(value: object) -> str:
         text = orjson.dumps(value)
     except TypeError:
         # It cannot encode half a surrogate pair.
-        text = valid(json.dumps(value, ensure_ascii=False, separators=(",", ":")), slash=r"\\").encode()
+        text = utf8_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")), slash=r"\\").encode()
     # orjson escapes all other control characters.
-    return text.decode() if text.isascii() and b"\x7f" not in text else visible(text.decode())
+    return text.decode() if text.isascii() and b"\x7f" not in text else escape(text.decode())
 
 
 def size(value: object) -> int:
@@ -291,7 +291,7 @@ def bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def held(cells: Iterable[Any]) -> int:
+def length_of(cells: Iterable[Any]) -> int:
     """Return the total length of the texts and bytes among *cells*."""
     return sum([len(cell) for cell in cells if type(cell) in SIZED])
 
@@ -306,11 +306,11 @@ def _csv_cell(value: object) -> str:
         return ""
     if value == "":
         return '""'
-    text = visible(valid(value)) if isinstance(value, str) else json_of(value)
+    text = escape(utf8_text(value)) if isinstance(value, str) else json_of(value)
     return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
 
 
-def shortened(cell: object, encode: Encode, longest: int) -> object:
+def shorten_cell(cell: object, encode: Encode, longest: int) -> object:
     """Cut *cell*, as *encode* shows it, to *longest* characters or bytes."""
     if isinstance(cell, Cut):
         return replace(cell, start=cell.start[:longest])
@@ -321,21 +321,21 @@ def shortened(cell: object, encode: Encode, longest: int) -> object:
     return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
 
 
-def visible(text: str) -> str:
+def escape(text: str) -> str:
     """Return *text* with invisible characters as JSON escapes."""
     is_plain = text.isascii() and text.isprintable()
-    return text if is_plain else SUSPECT.sub(lambda found: _escape(found[0]), text)
+    return text if is_plain else SUSPECT.sub(lambda found: _escape_character(found[0]), text)
 
 
 @lru_cache(maxsize=1_024)
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     units = character.encode("utf-16-be").hex()
     return re.sub("(....)", r"\\u\1", units) if INVISIBLE.match(character) else character
 
 
 def one_line(text: str) -> str:
     """Return *text* as one line without invisible characters: for names, which anyone may have chosen."""
-    return visible(" ".join(text.splitlines()))
+    return escape(" ".join(text.splitlines()))
 
 
 def is_json(text: str) -> bool:
@@ -347,7 +347,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-def valid(text: str, slash: str = "\\") -> str:
+def utf8_text(text: str, slash: str = "\\") -> str:
     """Return *text* with escapes, which begin with *slash*, for what UTF-8 cannot encode."""
     return text if text.isascii() else SURROGATES.sub(lambda found: slash + _code(found[0]), text)
 
@@ -374,11 +374,11 @@ def masked_rows(
     shown = list(map(list, rows))
     for cells in shown:
         for at, mask, own in masks:
-            cells[at] = masked(cells[at], mask, own)
+            cells[at] = mask_cell(cells[at], mask, own)
     return tuple(map(tuple, shown))
 
 
-def masked(cell: object, mask: Mask, key: bytes) -> str | None:
+def mask_cell(cell: object, mask: Mask, key: bytes) -> str | None:
     """Apply *mask* to *cell*, which may be a Cut; *key* is for hashes."""
     if mask is Mask.REDACT:
         return REDACTED
@@ -396,4 +396,4 @@ def masked(cell: object, mask: Mask, key: bytes) -> str | None:
 
 
 def _text(cell: object) -> str:
-    return cell if isinstance(cell, str) else str(plain(cell))
+    return cell if isinstance(cell, str) else str(json_value(cell))

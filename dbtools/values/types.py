@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.values.dates import instant, read_date, read_interval, read_moment, read_time, read_timestamp
 
 SAFE_INTEGER = 2**53 - 1  #: a double, and so most JSON parsers, lose digits of larger integers
@@ -165,7 +165,7 @@ class ColumnType:
         schema = dict(FAMILIES[self.family].schema)
         if self.family is Family.ARRAY and self.element is not None:
             schema["items"] = self.element.schema()
-        return schema | enumerated(self.labels)
+        return schema | choices_schema(self.labels)
 
     def decode(self, text: str, place: str = "") -> object:
         """Decode *text*, or raise BadValue with a message that begins with *place*."""
@@ -174,7 +174,7 @@ class ColumnType:
         except ValueError as exc:
             labels = (self.element or self).labels
             timed = self.family is Family.DATE and instant(text.strip()) is not None
-            hint = "A date has no time of day." if timed else nearest(text, labels).rstrip()
+            hint = "A date has no time of day." if timed else did_you_mean(text, labels).rstrip()
             raise errors.BadValue(f"{place}{exc}.", hint=hint) from exc
 
     def read(self, text: str) -> object:
@@ -187,9 +187,9 @@ class ColumnType:
         except (ValueError, InvalidOperation, RecursionError) as exc:
             # The bounds of an integer do not help a caller who wrote something else.
             beside = self.family is Family.INTEGER and not WHOLE.fullmatch(text.strip())
-            raise ValueError(f"{quoted(text)} is not {row.expected if beside else self.expected}") from exc
+            raise ValueError(f"{quote(text)} is not {row.expected if beside else self.expected}") from exc
 
-    def compared(self, text: str) -> Any:
+    def comparable_value(self, text: str) -> Any:
         """Decode *text* to a value that is the same for all its spellings, or raise ValueError."""
         value = self.read(text)
         match self.family:
@@ -215,7 +215,7 @@ def masked_type(mask: Mask | None, place: str) -> ColumnType:
     return replace(MASKED, name=name, mask=mask or Mask.REDACT, place=place)
 
 
-def enumerated(choices: Sequence[str]) -> dict[str, object]:
+def choices_schema(choices: Sequence[str]) -> dict[str, object]:
     """Return the enum of a JSON Schema for the *choices* of a text, if they are few.
 
     Not every provider of models accepts '' in an enum, so then a description lists them.
@@ -230,20 +230,20 @@ def shown_choices(choices: Sequence[str]) -> str:
     return listing([each[:40] or "''" for each in choices], 10)
 
 
-def caseless(text: str) -> str:
+def lower(text: str) -> str:
     """Return *text* in lower case, letter by letter, as databases search in it: İ is i, and Σ never ς."""
     return text.replace("İ", "i").replace("Σ", "σ").lower()
 
 
-def quoted(text: str, most: int = 60) -> str:
+def quote(text: str, most: int = 60) -> str:
     """Return *text* in single quotes, cut after *most* characters, with control characters escaped."""
     shown = text if len(text) <= most else text[:most] + "…"
     if shown.isprintable():
         return f"'{shown}'"
-    return "'" + "".join(each if each.isprintable() else _escaped(each) for each in shown) + "'"
+    return "'" + "".join(each if each.isprintable() else _escape_character(each) for each in shown) + "'"
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     """Return *character* as an escape of JSON, or an invalid byte of UTF-8 as cells show it."""
     if "\udc80" <= character <= "\udcff":  # how Python represents such a byte (PEP 383)
         return f"\\x{ord(character) - 0xDC00:02x}"
@@ -334,7 +334,7 @@ def _no_value(*_: object) -> object:
     raise ValueError
 
 
-def _any(text: str, type: ColumnType) -> object:
+def _any_number(text: str, type: ColumnType) -> object:
     """Decode a number as a number; for equality, the text is compared as well (`binding`)."""
     for name in ("integer", "number"):
         with suppress(ValueError):
@@ -381,7 +381,7 @@ FAMILIES: Mapping[Family, FamilyRow] = {
     Family.ARRAY: FamilyRow(_no_value, "one item", {"type": "array", "items": STRING}, CONTAINING),
     Family.OBJECT: FamilyRow(_text, "JSON", {**STRING, "description": "JSON"}, (Operator.IS_NULL,)),
     Family.OTHER: FamilyRow(_text, "a value as the database writes it", STRING, SEARCHED),
-    Family.ANY: FamilyRow(_any, "a number or a text", STRING, SEARCHED),
+    Family.ANY: FamilyRow(_any_number, "a number or a text", STRING, SEARCHED),
 }
 ParameterName = Literal[
     "integer", "number", "decimal", "text", "boolean", "date", "time", "timestamp", "uuid", "json"

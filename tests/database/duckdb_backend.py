@@ -22,7 +22,7 @@ from dbtools.backends import port
 from dbtools.backends.compile import sources
 from dbtools.backends.compile.queries import compile_query
 from dbtools.backends.compile.selects import compile_select
-from dbtools.backends.compile.sources import Element, Truth, placing
+from dbtools.backends.compile.sources import Element, Truth, dialect_with_places
 from dbtools.backends.compiled import ESCAPE, Compiled, identifier
 from dbtools.backends.port import Declared, Facts, Inspected
 from dbtools.backends.query_syntax import ListForms
@@ -121,15 +121,15 @@ class Grammar(sources.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False
-    dialect: sa.Dialect = placing(numbered_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = dialect_with_places(numbered_dialect())  # type: ignore[no-untyped-call]
 
-    def bound(self, value: object, type: ColumnType) -> object:
+    def driver_value(self, value: object, type: ColumnType) -> object:
         """Return *value* as a text, which the database casts."""
         return value if value is None else str(value)
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as texts."""
-        return [self.bound(value, type) for value in values]
+        return [self.driver_value(value, type) for value in values]
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter, cast to *type*."""
@@ -172,7 +172,7 @@ class Grammar(sources.Grammar):
         """Compute what the database has under the same name."""
         return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
 
-    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+    def calculation_sql(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Refuse: this database is there for its seams."""
         raise AssertionError(term)
 
@@ -277,7 +277,7 @@ class DuckdbInspector:
     async def condition(self, table: Table, condition: Fragment) -> RowFilter:
         """Return no types, once the database has understood *condition*."""
         numbers = count(1)
-        written = condition.written(lambda _: f"${next(numbers)}")
+        written = condition.to_sql(lambda _: f"${next(numbers)}")
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
         try:
             self._cursor.execute(f"explain select 1 from {identifier(table.name)} where ({written}\n)", nulls)

@@ -28,7 +28,7 @@ async def catalog_of_role(url: str, role: str, ddl: str) -> Catalog:
 
 
 def columns_of(catalog: Catalog) -> dict[str, list[str]]:
-    return {catalog.qualified(table): [column.name for column in table.columns] for table in catalog.tables}
+    return {catalog.full_name(table): [column.name for column in table.columns] for table in catalog.tables}
 
 
 ALL_KINDS = """

@@ -121,7 +121,7 @@ def test_url_in_place_of_a_command_is_not_repeated() -> None:
 
 
 def test_shared_url_has_the_full_path(folder: Path) -> None:
-    assert open_backend("sqlite:///shop.db?immutable=1").shareable() == (
+    assert open_backend("sqlite:///shop.db?immutable=1").shareable_url() == (
         f"sqlite:///{folder}/shop.db?immutable=1",
         {},
     )

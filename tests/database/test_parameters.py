@@ -35,7 +35,7 @@ class Engine:
     def run(self, fragment: Fragment, values: Mapping[str, object]) -> Rows:
         """Return the rows of *fragment*, its parameters bound to *values*."""
         parameters = fragment.parameters
-        sql = fragment.written(lambda each: f"{self.mark}{parameters.index(each) + 1}")
+        sql = fragment.to_sql(lambda each: f"{self.mark}{parameters.index(each) + 1}")
         return self.fetch(sql, [values[each.name] for each in parameters])
 
 
@@ -136,7 +136,7 @@ VALUES = {"a": "it's :a", "b": "$1 ? --", "k": "k", "n": 3, "claims.region": "no
 
 def _same_rows(sql: str, engine: Engine) -> None:
     fragment = scan(sql, engine.lexis)
-    literal = fragment.written(lambda each: _literal(VALUES[each.name]))
+    literal = fragment.to_sql(lambda each: _literal(VALUES[each.name]))
 
     assert engine.run(fragment, VALUES) == engine.fetch(literal, ()) != []
 
@@ -184,7 +184,7 @@ def test_database_sees_as_many_parameters_and_one_statement(engine: Engine, item
 @given(items=st.lists(ITEMS, min_size=1, max_size=3), joint=st.sampled_from((" or ", " and ", "", "=")))
 def test_condition_does_not_leave_its_parentheses(engine: Engine, items: list[str], joint: str) -> None:
     try:
-        condition = scan(joint.join(items), engine.lexis).written(str)
+        condition = scan(joint.join(items), engine.lexis).to_sql(str)
     except SqlError:
         return
 

@@ -13,7 +13,7 @@ from dbtools.backends.postgresql.connection.pipeline import (
     STATEMENTS,
     ServerConnection,
     messages,
-    parsing,
+    parse_message,
     roll_back,
 )
 from tests.conftest import Clock
@@ -49,7 +49,7 @@ async def test_rows_of_one_text_arrive_in_one_round_trip(connection: ServerConne
     explained = messages("explain (format json) select $1::pg_catalog.text", "ü")
 
     plan, *others = await connection.texts(
-        explained + messages("values ('a'), ('')") + parsing("select 1 / 0")
+        explained + messages("values ('a'), ('')") + parse_message("select 1 / 0")
     )
 
     assert "Result" in plan
@@ -99,11 +99,11 @@ async def test_statements_not_used_for_long_are_given_up(connection: ServerConne
     used_again = "select 0", ""
     for number in range(STATEMENTS + 1):
         await connection.prepare_key((f"select {number}", ""), ())
-        assert connection.prepared(used_again) is not None
+        assert connection.prepared_statement(used_again) is not None
     await connection.prepare("select 'asyncpg closes what is given up now'")
 
     numbers = range(STATEMENTS + 1)
-    missing = [at for at in numbers if connection.prepared((f"select {at}", "")) is None]
+    missing = [at for at in numbers if connection.prepared_statement((f"select {at}", "")) is None]
     kept = await connection.fetch("select statement from pg_prepared_statements")
     assert missing == [1]
     assert "select 1" not in [row["statement"] for row in kept]

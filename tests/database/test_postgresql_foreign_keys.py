@@ -259,4 +259,4 @@ async def test_foreign_key_to_a_table_that_is_not_wanted_is_left_out(postgresql_
 
     catalog = await catalog_of(postgresql_url, ddl, Selection(exclude=("other.*",)))
 
-    assert catalog.named("t")[0].foreign_keys == (foreign_key("a", "one", "id"),)
+    assert catalog.find_tables("t")[0].foreign_keys == (foreign_key("a", "one", "id"),)

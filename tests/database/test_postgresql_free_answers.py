@@ -3,7 +3,7 @@
 import pytest
 
 from dbtools.errors import SqlRefused
-from dbtools.values.cells import masked
+from dbtools.values.cells import mask_cell
 from dbtools.values.types import Mask
 from tests.database.postgresql_free_shop import SqlShop, shop as shop
 from tests.postgresql_server import execute
@@ -40,7 +40,7 @@ def test_partial_mask_is_that_of_every_tool(shop: SqlShop, cell: str) -> None:
     quoted = cell.replace("'", "''")
     shop.portal.call(execute, shop.url, f"update customers set email = '{quoted}' where id = 5")
 
-    assert shop.rows("select email from customers where id = 5") == [(masked(cell, Mask.PARTIAL, b""),)]
+    assert shop.rows("select email from customers where id = 5") == [(mask_cell(cell, Mask.PARTIAL, b""),)]
 
 
 REFUSALS = """

@@ -17,7 +17,7 @@ import pytest
 from dbtools.backends.postgresql.run_sql.guarding import Guards
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.runs import SqlRun
-from dbtools.backends.sqlite.run_sql.refusals import readable
+from dbtools.backends.sqlite.run_sql.refusals import checked_sql
 from dbtools.backends.sqlite.schema.syntax import names_in
 from dbtools.errors import CallError, SqlRefused
 from dbtools.policy.roles import FunctionRules
@@ -172,7 +172,7 @@ def test_sqlite_reads_names_in_linear_time() -> None:
         for sql in large(production, frame, core):
             began = time.process_time()
             with suppress(SqlRefused):
-                names_in(readable(sql))
+                names_in(checked_sql(sql))
             took = time.process_time() - began
             slow.extend([(production, took)] if took > 2 * MOST_OWN_CPU else [])
 

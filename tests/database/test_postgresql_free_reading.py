@@ -8,7 +8,7 @@ from sqlglot import exp
 from dbtools.backends.postgresql.run_sql.casts import Casts
 from dbtools.backends.postgresql.run_sql.guard import guard
 from dbtools.backends.postgresql.run_sql.guarding import scope_of
-from dbtools.backends.postgresql.run_sql.parsing import Tree, spelled
+from dbtools.backends.postgresql.run_sql.parsing import Tree, lexemes_of
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.errors import SqlRefused
 from dbtools.policy.roles import FunctionRules
@@ -47,7 +47,7 @@ def test_what_runs_is_read_as_what_was_checked(shop: SqlShop) -> None:
 
 def _tree(sql: str, shop: SqlShop, vocabulary: Vocabulary) -> exp.Expr:
     """Return the tree of *sql* without what the guard replaces: names of tables, CTEs, types of columns."""
-    lexemes = spelled(sql)
+    lexemes = lexemes_of(sql)
     Casts(lexemes, shop.catalog, vocabulary).check()
     root = Tree(lexemes).root
     for node in list(root.walk()):

@@ -12,7 +12,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql.run_sql.guarded import Guarded
 from dbtools.backends.postgresql.run_sql.guarding import Guards
-from dbtools.backends.postgresql.run_sql.parsing import spelled
+from dbtools.backends.postgresql.run_sql.parsing import lexemes_of
 from dbtools.backends.postgresql.run_sql.runner import SLOW_FOR, PostgresqlFreeRunner
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from dbtools.values.cells import Cut
@@ -42,7 +42,7 @@ def _run_unguarded(shop: SqlShop, sql: str) -> None:
     guarded = Guarded(
         sql=sql,
         sources={odd: '"public"."Odd Name"'},
-        lexemes=spelled("select 1"),
+        lexemes=lexemes_of("select 1"),
         calls_others=False,
     )
 

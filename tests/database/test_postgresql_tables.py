@@ -92,7 +92,7 @@ async def test_only_wanted_tables_are_read(
 ) -> None:
     catalog = await catalog_of(postgresql_url, ALL_KINDS, selection)
 
-    assert [catalog.qualified(table) for table in catalog.tables] == names
+    assert [catalog.full_name(table) for table in catalog.tables] == names
 
 
 NAMES = (

@@ -209,11 +209,11 @@ def _meant(type: str, value: object) -> object:
             return bool(value)
         case "timestamp", str():
             # A cell has a T, and on one database a Z behind it.
-            return PARAMETERS["timestamp"].compared(value.replace(" ", "T").removesuffix("Z"))
+            return PARAMETERS["timestamp"].comparable_value(value.replace(" ", "T").removesuffix("Z"))
         case "decimal", float():
-            return PARAMETERS["number"].compared(repr(value))
+            return PARAMETERS["number"].comparable_value(repr(value))
         case _:
-            return PARAMETERS[type].compared(str(value))
+            return PARAMETERS[type].comparable_value(str(value))
 
 
 @pytest.mark.parametrize("type", FAMILIES)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from dbtools.backends.sqlite.connection.functions import install
 from dbtools.backends.sqlite.reading.grammar import SqliteGrammar
-from dbtools.backends.sqlite.reading.moments import spelled
+from dbtools.backends.sqlite.reading.moments import spelling_of
 from dbtools.values.dates import utc
 from dbtools.values.types import Family
 
@@ -45,7 +45,7 @@ def test_each_spelling_is_compared_as_its_moment() -> None:
     install(connection)
     connection.execute("create table seen (at timestamp)")
     connection.executemany("insert into seen values (?)", [(text,) for text in SPELLED])
-    sql = str(spelled(sa.column("at"), Family.TIMESTAMP).compile(dialect=SqliteGrammar.dialect))
+    sql = str(spelling_of(sa.column("at"), Family.TIMESTAMP).compile(dialect=SqliteGrammar.dialect))
 
     found = dict(connection.execute(f"select at, {sql} from seen").fetchall())
 

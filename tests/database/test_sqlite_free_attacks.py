@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from dbtools.backends.sqlite.run_sql.refusals import RULES, readable
+from dbtools.backends.sqlite.run_sql.refusals import RULES, checked_sql
 from dbtools.errors import SqlRefused
 from tests.database.free_attacks import BEFORE, CHANGES, PLACES, attacks
 from tests.database.free_clinic import POOR, RICH
@@ -68,7 +68,7 @@ def is_table(sql: str) -> bool:
 
 def is_refused(sql: str) -> bool:
     try:
-        readable(sql)
+        checked_sql(sql)
     except SqlRefused:
         return True
     return False

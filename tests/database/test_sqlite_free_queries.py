@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbtools import errors
-from dbtools.values.cells import json_of, plain
+from dbtools.values.cells import json_of, json_value
 from tests.database.free_clinic import POOR, RICH
 from tests.database.role_callers import NORTH, Caller, calling_as
 from tests.database.shop import Serve
@@ -49,7 +49,9 @@ def test_question_has_the_answer_of_plain_sql(
     answer = caller.call("run_sql", sql=sql, limit=200)
 
     cursor = plain_sql.execute(sql)
-    assert answer["rows"] == [[plain(cell) for cell in row] for row in cursor.fetchall()], json_of(answer)
+    assert answer["rows"] == [[json_value(cell) for cell in row] for row in cursor.fetchall()], json_of(
+        answer
+    )
     assert len(answer["columns"]) == len(cursor.description)  # type: ignore[arg-type]
     assert answer["truncated"] is False
 

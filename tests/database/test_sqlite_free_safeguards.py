@@ -31,7 +31,7 @@ class OnlyProgram(Sandbox):
 class OnlyNames(Sandbox):
     """A connection without an authorizer and an audit."""
 
-    def strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+    def allow_statement(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         return sqlite3.SQLITE_OK
 
     def audit(self, sql: str) -> bool:

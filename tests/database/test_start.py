@@ -243,7 +243,7 @@ async def test_role_without_privileges_lacks_them_behind_a_pooler_too(
     async with proxy(url, refuses=refuses) as pooled:
         for each in (url, pooled):
             backend = open_backend(each)
-            found.append((await backend.lacking([table], {"role": role})).tables.keys())
+            found.append((await backend.missing_privileges([table], {"role": role})).tables.keys())
             await backend.close()
 
     assert found == [{table.location}, {table.location}]

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
 from dbtools.backends import BACKENDS
 from dbtools.backends.compile.selects import compile_select
-from dbtools.backends.compile.sources import Element, placing
+from dbtools.backends.compile.sources import Element, dialect_with_places
 from dbtools.backends.port import temporary_refusal
 from dbtools.errors import CallError, DatabaseUnavailable
 from dbtools.policy.roles import Caller
@@ -200,7 +200,7 @@ async def test_permitted_query_takes_a_list(tmp_path: Path) -> None:
 class Backticks(Grammar):
     """The Grammar of a database that quotes names differently, and whose order has no "nulls last"."""
 
-    dialect: sa.Dialect = placing(backtick_dialect())
+    dialect: sa.Dialect = dialect_with_places(backtick_dialect())
 
     def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
         """Leave *ordered* as it is."""

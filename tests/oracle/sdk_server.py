@@ -42,7 +42,7 @@ from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.tools.definition import ListChange, tool_content
-from dbtools.values.cells import visible
+from dbtools.values.cells import escape
 from tests.oracle.exchanges import Side
 
 PAGE = 200  #: tools
@@ -277,7 +277,7 @@ class _Protocol:
             async with self._progress(context):
                 answer = await self._toolbox.call(CALLER, params.name, params.arguments or {})
         except errors.CallError as exc:
-            text = visible(_said(exc))
+            text = escape(_said(exc))
             return _complete(content=[{"type": "text", "text": text}], isError=True)
         except errors.UnknownTool as exc:
             raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc

@@ -60,7 +60,7 @@ async def _serving(
         app, http=protocol, lifespan="off", log_config=None, log_level="critical", timeout_keep_alive=idle
     )
     server = uvicorn.Server(config)
-    with http.bound(http.ListenAddress(host="127.0.0.1", port=0)) as listener:
+    with http.listening_socket(http.ListenAddress(host="127.0.0.1", port=0)) as listener:
         if unread is not None:
             assert listener.getsockopt(*UNREAD) == http.UNREAD_TIMEOUT
             listener.setsockopt(*UNREAD, unread)

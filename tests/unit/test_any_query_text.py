@@ -49,7 +49,7 @@ def test_every_text_is_read_or_complained_of(lexis: Lexis, text: str) -> None:
     assert len({each.name for each in queries}) == len(queries)
     for query in queries:
         for present in query.body.variants():
-            assert not scan(query.body.written(present).text, lexis).empty
+            assert not scan(query.body.variant(present).text, lexis).empty
 
 
 @either
@@ -88,12 +88,12 @@ def test_variants_are_the_text_without_marks(lexis: Lexis, parts: list[str], end
 
     (query,) = read(text, lexis)
 
-    everything = query.body.written(["a", "b"])
+    everything = query.body.variant(["a", "b"])
     whole = "select :a, :b, " + sql.replace("/*?", "").replace("?*/", "")
     assert "".join(f"{whole}{end}".split()).startswith("".join(everything.text.split()))
     assert set(everything.parameters) <= {Parameter("a"), Parameter("b")}
     for present in chain.from_iterable(combinations("ab", count) for count in range(3)):
-        variant = query.body.written(present)
+        variant = query.body.variant(present)
         assert scan(variant.text, lexis) == variant
 
 

@@ -31,13 +31,13 @@ from tests.unit.shop import plan_of
 CACHE = re.compile(r"^ *@(?:functools\.)?(?:lru_cache|cache)\b.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
 #: Functions whose results are only counted, and why these stay small whatever callers send.
 COUNTED = {
-    **dict.fromkeys(("_dialect", "_reading", "schema_of"), "one result for each constant of the code"),
+    **dict.fromkeys(("_dialect", "_token_pattern", "schema_of"), "one result for each constant of the code"),
     **dict.fromkeys(("column_type", "read_checks", "_stems"), "texts of the database's schema"),
     **dict.fromkeys(
         ("read_definition", "module_of", "query_of", "condition_of"), "texts of the database's schema"
     ),
-    "_compiled": "patterns in operators' queries",
-    "_escape": "one character",
+    "_pattern_adapter": "patterns in operators' queries",
+    "_escape_character": "one character",
     "time_limit": "one number",
     "_cell": "the server cuts the name of a column after 63 bytes",
     "filtering_plan": "ten plans, each of one call's arguments",

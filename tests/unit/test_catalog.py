@@ -32,7 +32,7 @@ def test_label_is_the_shortest_name_that_means_one_table(
     catalog = _catalog(*names)
 
     assert [catalog.label(each) for each in catalog.tables] == labels
-    assert [catalog.named(label) for label in labels] == [(each,) for each in catalog.tables]
+    assert [catalog.find_tables(label) for label in labels] == [(each,) for each in catalog.tables]
 
 
 @given(
@@ -49,7 +49,7 @@ def test_labels_tell_all_tables_apart(names: list[tuple[str, str]]) -> None:
     labels = [catalog.label(each) for each in catalog.tables]
 
     assert len(set(labels)) == len(labels)
-    assert [catalog.named(label) for label in labels] == [(each,) for each in catalog.tables]
+    assert [catalog.find_tables(label) for label in labels] == [(each,) for each in catalog.tables]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_labels_tell_all_tables_apart(names: list[tuple[str, str]]) -> None:
 def test_name_means_tables(name: str, found: list[tuple[str, str]]) -> None:
     catalog = _catalog(("main", "a"), ("x", "a"), ("x", "b"), ("y", "B"))
 
-    assert [(each.schema, each.name) for each in catalog.named(name)] == found
+    assert [(each.schema, each.name) for each in catalog.find_tables(name)] == found
 
 
 def test_key_columns_come_in_the_order_of_the_key() -> None:

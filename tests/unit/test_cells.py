@@ -9,7 +9,16 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.values.cells import INVISIBLE, class_of, encode_column, encoder, json_of, plain, size, valid
+from dbtools.values.cells import (
+    INVISIBLE,
+    class_of,
+    encode_column,
+    encoder,
+    json_of,
+    json_value,
+    size,
+    utf8_text,
+)
 from dbtools.values.types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 
@@ -67,7 +76,7 @@ def _numbers(value: object) -> list[int]:
 def _made_valid(value: object) -> object:
     match value:
         case str():
-            return valid(value)
+            return utf8_text(value)
         case list():
             return [_made_valid(each) for each in value]
         case dict():
@@ -158,7 +167,7 @@ def test_number_in_json_is_shown_without_loss(digits: str) -> None:
     ],
 )
 def test_cell_is_shown_by_its_own_type(cell: object, shown: object) -> None:
-    assert plain(cell) == shown
+    assert json_value(cell) == shown
     assert encoder(TYPES[Family.TEXT])(cell) == shown
 
 
@@ -241,5 +250,5 @@ def test_deep_json_is_shown_as_its_text(family: Family, depth: int) -> None:
 def test_what_is_no_text_is_made_visible(text: str, shown: str) -> None:
     written = json_of([text, {text: 1}, (text,)])
 
-    assert valid(text) == shown
+    assert utf8_text(text) == shown
     assert json.loads(written) == [shown, {shown: 1}, [shown]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools.errors import BadValue
-from dbtools.values.cells import valid
+from dbtools.values.cells import utf8_text
 from dbtools.values.types import (
     EQUALITY,
     FAMILIES,
@@ -16,7 +16,7 @@ from dbtools.values.types import (
     ColumnType,
     Family,
     Operator,
-    quoted,
+    quote,
     with_bytes,
 )
 from tests.unit.shop import TYPES
@@ -330,23 +330,23 @@ def test_every_day_of_the_calendar_is_a_date(day: object) -> None:
 @given(st.binary(max_size=60))
 @example(b"\xff\xfe")
 def test_quoted_text_has_nothing_invisible(content: bytes) -> None:
-    shown = quoted(content.decode("latin-1") + "\u202e\ud800", 1_000)
+    shown = quote(content.decode("latin-1") + "\u202e\ud800", 1_000)
 
     assert shown.isprintable()
     assert shown.startswith("'")
 
 
 def test_quoted_text_is_cut() -> None:
-    assert quoted("x" * 100, 5) == "'xxxxx…'"
-    assert quoted("a\x00b") == "'a\\u0000b'"
+    assert quote("x" * 100, 5) == "'xxxxx…'"
+    assert quote("a\x00b") == "'a\\u0000b'"
 
 
 @pytest.mark.parametrize("byte", range(0x80, 0x100))
 def test_byte_that_is_not_text_has_one_spelling_in_cells_and_in_messages(byte: int) -> None:
     text = (b"a" + bytes([byte]) + b"b").decode(errors="surrogateescape")
 
-    assert quoted(text) == f"'{valid(text)}'" == f"'a\\x{byte:02x}b'"
-    assert with_bytes(valid(text)) == text
+    assert quote(text) == f"'{utf8_text(text)}'" == f"'a\\x{byte:02x}b'"
+    assert with_bytes(utf8_text(text)) == text
 
 
 @given(st.binary(max_size=8).filter(lambda content: b"\\" not in content))
@@ -354,4 +354,4 @@ def test_a_shown_text_means_its_bytes_unless_they_are_text(content: bytes) -> No
     text = content.decode(errors="surrogateescape")
     is_text = content == text.encode(errors="replace")
 
-    assert with_bytes(valid(text)) == (None if is_text else text)
+    assert with_bytes(utf8_text(text)) == (None if is_text else text)

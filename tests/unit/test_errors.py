@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dbtools import errors
-from dbtools.errors import DbtoolsError, listing, nearest
+from dbtools.errors import DbtoolsError, did_you_mean, listing
 
 
 def _classes(parent: type[DbtoolsError] = DbtoolsError) -> Iterator[type[DbtoolsError]]:
@@ -51,7 +51,7 @@ def test_docstring_is_the_message_where_nothing_is_said(error: type[DbtoolsError
     ],
 )
 def test_nearest_names_are_offered(name: str, known: list[str], said: str) -> None:
-    assert nearest(name, known) == said
+    assert did_you_mean(name, known) == said
 
 
 def test_long_listings_say_how_many_are_left_out() -> None:

@@ -14,8 +14,8 @@ from dbtools.schema.catalog import Catalog, ForeignKey
 from dbtools.tools import define
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.tools.resources import define_resources
-from dbtools.values.cells import INVISIBLE, csv_line, json_of, one_line, visible
-from dbtools.values.types import Family, quoted
+from dbtools.values.cells import INVISIBLE, csv_line, escape, json_of, one_line
+from dbtools.values.types import Family, quote
 from tests.provider_rules import nodes_of
 from tests.unit.permitted_queries import permitted_query
 from tests.unit.shop import ID, answer, column, table
@@ -60,24 +60,24 @@ def test_characters_are_those_of_the_categories_and_of_the_property() -> None:
 
 def test_every_character_is_escaped_or_kept() -> None:
     for each in INVISIBLE.findall(EVERYTHING):
-        shown = visible(f"a{each}b")
+        shown = escape(f"a{each}b")
         assert ESCAPE.fullmatch(shown[1:-1])
         assert json.loads(f'"{shown}"') == f"a{each}b"
     kept = INVISIBLE.sub("", EVERYTHING)
-    assert visible(kept) == kept
+    assert escape(kept) == kept
 
 
-@pytest.mark.parametrize("show", [visible, one_line, json_of, quoted, lambda text: csv_line([text])])
+@pytest.mark.parametrize("show", [escape, one_line, json_of, quote, lambda text: csv_line([text])])
 def test_no_form_of_a_text_has_an_unseen_character(show: Any) -> None:
     for each in UNSEEN:
         shown = show(f"a{each}b")
-        assert not INVISIBLE.search(shown) or show is quoted, hex(ord(each))
-        # What quotes a text is shown through `visible`.
-        assert not INVISIBLE.search(visible(shown))
+        assert not INVISIBLE.search(shown) or show is quote, hex(ord(each))
+        # What quotes a text is shown through `escape`.
+        assert not INVISIBLE.search(escape(shown))
 
 
 def test_emoji_keep_their_parts_as_escapes() -> None:
-    assert visible("👩\u200d🔬❤\ufe0f") == "👩\\u200d🔬❤\\ufe0f"
+    assert escape("👩\u200d🔬❤\ufe0f") == "👩\\u200d🔬❤\\ufe0f"
 
 
 SOME = "".join(UNSEEN[:: len(UNSEEN) // 40]) + "\U0001d173\U0001bca0\U00013430\u3164"

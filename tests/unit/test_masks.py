@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.values.cells import HASH_DIGITS, READ_OF_MASKED, REDACTED, Cut, masked, masked_rows
+from dbtools.values.cells import HASH_DIGITS, READ_OF_MASKED, REDACTED, Cut, mask_cell, masked_rows
 from dbtools.values.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 
@@ -39,7 +39,7 @@ def _digest(text: str) -> str:
 
 @given(cell=CELLS, mask=st.sampled_from(Mask))
 def test_any_cell_is_masked_as_a_text_or_null(cell: object, mask: Mask) -> None:
-    shown = masked(cell, mask, KEY)
+    shown = mask_cell(cell, mask, KEY)
 
     match mask:
         case Mask.NULL:
@@ -58,7 +58,7 @@ def test_any_cell_is_masked_as_a_text_or_null(cell: object, mask: Mask) -> None:
 
 @given(text=st.text().filter(lambda text: "@" not in text))
 def test_partial_shows_nothing_behind_the_first_character(text: str) -> None:
-    assert masked(text, Mask.PARTIAL, KEY) == f"{text[:1]}…"
+    assert mask_cell(text, Mask.PARTIAL, KEY) == f"{text[:1]}…"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_partial_shows_nothing_behind_the_first_character(text: str) -> None:
     ],
 )
 def test_partial_shows_the_first_character_and_the_domain(cell: object, shown: str | None) -> None:
-    assert masked(cell, Mask.PARTIAL, KEY) == shown
+    assert mask_cell(cell, Mask.PARTIAL, KEY) == shown
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_partial_shows_the_first_character_and_the_domain(cell: object, shown: s
     ],
 )
 def test_partial_shows_no_end_that_is_no_domain(text: str) -> None:
-    assert masked(text, Mask.PARTIAL, KEY) == f"{text[:1]}…"
+    assert mask_cell(text, Mask.PARTIAL, KEY) == f"{text[:1]}…"
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_partial_shows_no_end_that_is_no_domain(text: str) -> None:
     ],
 )
 def test_hash_is_the_beginning_of_a_keyed_digest(cell: object, text: str) -> None:
-    assert masked(cell, Mask.HASH, KEY) == _digest(text)
+    assert mask_cell(cell, Mask.HASH, KEY) == _digest(text)
     assert len(_digest(text)) == HASH_DIGITS
 
 
 @given(first=st.binary(), second=st.binary())
 def test_bytes_have_the_same_hash_if_and_only_if_they_are_the_same(first: bytes, second: bytes) -> None:
-    hashes = [masked(cell, Mask.HASH, KEY) for cell in (first, second, memoryview(first))]
+    hashes = [mask_cell(cell, Mask.HASH, KEY) for cell in (first, second, memoryview(first))]
 
     assert (hashes[0] == hashes[1]) == (first == second)
     assert hashes[0] == hashes[2]
@@ -133,8 +133,8 @@ READ_OF_MASKED_ADDRESS = f'"{"a" * 64}"@{".".join(["b" * 63] * 3)}.{"c" * 61}'
 
 def test_longest_address_is_not_longer_than_what_is_read_of_it() -> None:
     assert len(READ_OF_MASKED_ADDRESS) == READ_OF_MASKED[Mask.PARTIAL]
-    assert masked(READ_OF_MASKED_ADDRESS, Mask.PARTIAL, KEY) == '"…' + READ_OF_MASKED_ADDRESS[66:]
-    assert masked(READ_OF_MASKED_ADDRESS + "c", Mask.PARTIAL, KEY) == '"…'
+    assert mask_cell(READ_OF_MASKED_ADDRESS, Mask.PARTIAL, KEY) == '"…' + READ_OF_MASKED_ADDRESS[66:]
+    assert mask_cell(READ_OF_MASKED_ADDRESS + "c", Mask.PARTIAL, KEY) == '"…'
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_longest_address_is_not_longer_than_what_is_read_of_it() -> None:
 def test_beginning_of_a_cell_has_no_domain_and_no_hash(start: str | bytes, shown: str) -> None:
     cut = Cut(start=start, length=1_000_000)
 
-    assert masked(cut, Mask.PARTIAL, KEY) == shown
-    assert masked(cut, Mask.HASH, KEY) == REDACTED
+    assert mask_cell(cut, Mask.PARTIAL, KEY) == shown
+    assert mask_cell(cut, Mask.HASH, KEY) == REDACTED
 
 
 PLACE = "\0".join(("sales", "customers", "email"))
@@ -165,7 +165,7 @@ def test_rows_are_masked_in_their_masked_columns_only() -> None:
     rows = [("Ada", "Ada", "Ada", "Ada", "Ada"), (None, None, None, None, None)]
 
     assert masked_rows(types, rows, KEY) == (
-        ("A…", "Ada", None, masked("Ada", Mask.HASH, OWN_KEY), "***"),
+        ("A…", "Ada", None, mask_cell("Ada", Mask.HASH, OWN_KEY), "***"),
         (None, None, None, None, "***"),
     )
     assert rows[0] == ("Ada",) * 5
@@ -183,5 +183,5 @@ def test_equal_cells_have_different_hashes_in_different_columns() -> None:
 def test_number_and_order_of_rows_stay(rows: list[tuple[object, ...]], mask: Mask) -> None:
     shown = masked_rows([TYPES[Family.ANY], _type(mask)], rows, KEY)
 
-    assert [row[1] for row in shown] == [masked(row[1], mask, OWN_KEY) for row in rows]
+    assert [row[1] for row in shown] == [mask_cell(row[1], mask, OWN_KEY) for row in rows]
     assert all(after[0] is before[0] for after, before in zip(shown, rows, strict=True))

@@ -15,7 +15,7 @@ from dbtools.statements.paging import (
     MOST_SKIPPED,
     Position,
     TotalOrder,
-    after,
+    after_position,
     digest,
     next_position,
     read_cursor,
@@ -307,6 +307,6 @@ def test_next_page_begins_after_the_last_row_or_is_counted(
 
 
 def test_place_after_a_row_binds_its_values() -> None:
-    assert after(Position()) == ((), {})
-    assert after(Position(values=("9.90", 7))) == (("k0", "k1"), {"k0": "9.90", "k1": 7})
-    assert after(Position(values=(None, 7), skip=2)) == ((None, "k1"), {"k1": 7, "skip": 2})
+    assert after_position(Position()) == ((), {})
+    assert after_position(Position(values=("9.90", 7))) == (("k0", "k1"), {"k0": "9.90", "k1": 7})
+    assert after_position(Position(values=(None, 7), skip=2)) == ((None, "k1"), {"k1": 7, "skip": 2})

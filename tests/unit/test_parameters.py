@@ -328,7 +328,7 @@ def test_place_of_a_parameter_is_its_first(lexis: Lexis) -> None:
 def test_parameters_are_written_as_the_driver_wants_them(lexis: Lexis) -> None:
     fragment = scan("a = :a or :claims.b = :a;", lexis)
 
-    assert fragment.written(lambda each: f"?{fragment.parameters.index(each) + 1}") == "a = ?1 or ?2 = ?1"
+    assert fragment.to_sql(lambda each: f"?{fragment.parameters.index(each) + 1}") == "a = ?1 or ?2 = ?1"
 
 
 @either
@@ -367,7 +367,7 @@ def test_fragment_stays_in_parentheses_that_are_closed_on_a_new_line(lexis: Lexi
     if isinstance(fragment, SqlError):
         return
 
-    around = scan(f"({fragment.written(str)}\n) or :z", lexis)
+    around = scan(f"({fragment.to_sql(str)}\n) or :z", lexis)
 
     assert set(around.parameters) == {*fragment.parameters, Parameter("z")}
 

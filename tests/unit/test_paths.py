@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from dbtools.errors import UnknownColumn
 from dbtools.schema.catalog import Catalog, Column, ForeignKey, Table
-from dbtools.schema.paths import PathColumn, Paths, parts_of, spelled
+from dbtools.schema.paths import PathColumn, Paths, parts_of, path_part
 from dbtools.values.types import Family
 from tests.unit.shop import ID, column, names, table
 
@@ -215,14 +215,14 @@ def test_text_that_is_no_path_has_no_parts(text: str) -> None:
 
 @given(ANY_NAME.filter(bool))
 def test_any_name_is_read_back_as_it_was_spelled(name: str) -> None:
-    assert parts_of(f"{spelled(name)}.{spelled(name)}") == [name, name]
+    assert parts_of(f"{path_part(name)}.{path_part(name)}") == [name, name]
 
 
 @given(ANY_NAME)
 def test_column_of_any_name_is_found_as_it_is_spelled(name: str) -> None:
     of = names(table(Column(name=name, type=ID.type), name="odd", key=()))
 
-    assert of.find(spelled(name), "x") is of.table.columns[0]
+    assert of.find(path_part(name), "x") is of.table.columns[0]
 
 
 @given(ANY_NAME.filter(bool), ANY_NAME.filter(bool))
@@ -234,7 +234,7 @@ def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
     order = table(*referring, name="order", key=(), foreign_keys=(key,))
     of = names(order, target)
 
-    found = of.find(f"{spelled(step)}.{spelled(end)}", "x")
+    found = of.find(f"{path_part(step)}.{path_part(end)}", "x")
 
     # A relation may have a shorter name than its key.
     assert isinstance(found, PathColumn)

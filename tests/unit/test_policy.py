@@ -86,7 +86,7 @@ def test_inherited_rule_decides_over_an_own_one_that_is_less_precise() -> None:
 def test_pattern_is_a_shells_over_bare_and_qualified_names(pattern: str, seen: list[str]) -> None:
     found = restrict(OURS, role_of(Rule(pattern=pattern, grant=Grant())))
 
-    assert [OURS.qualified(each) for each in found.tables] == seen
+    assert [OURS.full_name(each) for each in found.tables] == seen
 
 
 def test_label_names_its_table() -> None:

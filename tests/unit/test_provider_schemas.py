@@ -11,8 +11,8 @@ from dbtools.answers.styles import Listing, Surface
 from dbtools.errors import CallError
 from dbtools.policy.writes import EVERYTHING, WriteGrant, writes_of
 from dbtools.queries import Permitted
-from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Table, TextIndex, identifying
-from dbtools.tools import choose, define, listed
+from dbtools.schema.catalog import Catalog, Column, ForeignKey, Key, Table, TextIndex, identity_columns
+from dbtools.tools import choose, define, listed_tools
 from dbtools.tools.definition import ToolContext, Toolset
 from dbtools.values.types import Family
 from tests.provider_rules import MOST_TOOLS, REQUIREMENTS, broken_rules
@@ -32,7 +32,7 @@ LABELS = st.lists(TEXTS, max_size=4).map(tuple)
 
 def _writable(of: Table, grant: WriteGrant = EVERYTHING) -> Table:
     """Return the table *of*, which the role may change by *grant*."""
-    identified = replace(of, identity=identifying([ID]))
+    identified = replace(of, identity=identity_columns([ID]))
     return replace(identified, writes=writes_of(identified, identified, grant)[0])
 
 
@@ -182,7 +182,7 @@ def test_as_many_tools_are_listed_as_every_provider_takes() -> None:
     queries = [permitted_query(name=f"q{number}") for number in range(150)]
     toolset = _toolset(ID_ONLY, queries=queries)
     listing = Listing(surface=Surface.AUTO, budget=1_000_000)
-    shown = list(listed(listing, choose(listing, toolset), toolset, Catalog(tables=(ID_ONLY,))))
+    shown = list(listed_tools(listing, choose(listing, toolset), toolset, Catalog(tables=(ID_ONLY,))))
 
     assert len(toolset) > MOST_TOOLS >= len(shown)
     assert {"find_queries", "run_query"} <= {tool.name for tool in shown}

@@ -104,7 +104,7 @@ def test_file_is_split_into_its_queries(lexis: Lexis) -> None:
         lexis,
     )
 
-    assert [(each.name, each.title, each.source.line, each.body.written(()).text) for each in queries] == [
+    assert [(each.name, each.title, each.source.line, each.body.variant(()).text) for each in queries] == [
         ("a", "", 4, "select 1"),
         ("b", "B", 8, "select 'x'\r\n\n/*\n-- name: old\nselect 0\n*/"),
         ("c", "", 16, "select 3 -- three"),
@@ -165,4 +165,4 @@ def test_comment_behind_sql_is_free(lexis: Lexis) -> None:
 def test_comments_between_header_and_sql_belong_to_the_sql() -> None:
     (query,) = read("/* a */\n-- name: q\n-- title: T\n\n/*+ hint */ select 1 /* c */ ; -- d\n/* e */")
 
-    assert (query.title, query.body.written(()).text) == ("T", "/*+ hint */ select 1 /* c */")
+    assert (query.title, query.body.variant(()).text) == ("T", "/*+ hint */ select 1 /* c */")

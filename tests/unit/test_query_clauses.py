@@ -72,9 +72,9 @@ def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
 def test_variants_are_written(lexis: Lexis, sql: str, optional: str, variants: dict[str, str]) -> None:
     body = _body(sql, lexis, *optional.split())
 
-    assert {present: body.written(present.split()).text for present in variants} == variants
+    assert {present: body.variant(present.split()).text for present in variants} == variants
     for present in variants:
-        assert body.written(present.split()) == scan(variants[present], lexis)
+        assert body.variant(present.split()) == scan(variants[present], lexis)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_variants_are_written_on_postgresql(sql: str, text: str | None) -> None:
         "?*/", ""
     )
 
-    assert body.written(["a"]).text == wanted
+    assert body.variant(["a"]).text == wanted
     assert len(body.clauses) == 1
     assert body.clauses[0].needs == ("a",)
 
@@ -110,7 +110,7 @@ def test_variants_are_written_on_postgresql(sql: str, text: str | None) -> None:
 def test_variants_are_written_on_sqlite(sql: str) -> None:
     body = _body(sql, sqlite.lexis, "a")
 
-    assert body.written(["a"]).text == sql.replace("/*? ,", " ,").replace("?*/", "")
+    assert body.variant(["a"]).text == sql.replace("/*? ,", " ,").replace("?*/", "")
     assert body.parameters == (Parameter("a"),)
 
 
@@ -126,8 +126,8 @@ def test_variants_to_check_are_none_all_and_each_alone(lexis: Lexis) -> None:
 def test_equal_variants_are_one_key(lexis: Lexis) -> None:
     body = _body("select 1 /*? , :a ?*/ /*? , :b ?*/", lexis, "a", "b")
 
-    assert len({body.written(("a", "b")), body.written({"b", "a", "c"}), body.written({"a": 1, "b": 2})}) == 1
-    assert len({body.written(each) for each in ((), ("a",), ("b",), ("a", "b"), ("c",))}) == 4
+    assert len({body.variant(("a", "b")), body.variant({"b", "a", "c"}), body.variant({"a": 1, "b": 2})}) == 1
+    assert len({body.variant(each) for each in ((), ("a",), ("b",), ("a", "b"), ("c",))}) == 4
 
 
 @either
@@ -201,7 +201,7 @@ def test_eight_clauses_are_allowed(lexis: Lexis) -> None:
     body = _body("select 1" + " /*? , :a ?*/" * 8, lexis, "a")
 
     assert len(body.clauses) == 8
-    assert body.written(["a"]).text == "select 1" + "  , :a " * 8
+    assert body.variant(["a"]).text == "select 1" + "  , :a " * 8
 
 
 def test_clause_of_an_undeclared_or_broken_parameter_is_not_complained_of_twice() -> None:

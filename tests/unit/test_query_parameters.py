@@ -7,7 +7,7 @@ import pytest
 from dbtools.findings import Source
 from dbtools.queries import QueryParameter
 from dbtools.queries.headers import WANTED
-from dbtools.values.types import PARAMETERS, quoted
+from dbtools.values.types import PARAMETERS, quote
 from tests.unit.query_files import complaints, read
 
 
@@ -151,7 +151,7 @@ def test_value_of_another_type_is_refused(type: str, value: str) -> None:
 def test_declaration_that_cannot_be_read_gets_the_right_form(line: str) -> None:
     ((number, message),) = complaints(f"-- name: q\n-- param {line}\nselect :a")
 
-    assert (number, message) == (2, f"param {quoted(line.strip())} cannot be read. {WANTED}.")
+    assert (number, message) == (2, f"param {quote(line.strip())} cannot be read. {WANTED}.")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dbtools.policy.roles import Limits
 from dbtools.queries import Permitted, read_queries
 from dbtools.schema.catalog import Catalog
 from dbtools.statements.select import QueryShape
-from dbtools.tools import choose, define, listed
+from dbtools.tools import choose, define, listed_tools
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.values.types import Family
 from tests.calls import answered
@@ -44,7 +44,7 @@ def _context(*permitted: Permitted, limits: Limits | None = None) -> ToolContext
 
 def _listed(chosen_from: ToolContext, listing: Listing) -> list[str]:
     tools = define(chosen_from)
-    return [each.name for each in listed(listing, choose(listing, tools), tools, chosen_from.catalog)]
+    return [each.name for each in listed_tools(listing, choose(listing, tools), tools, chosen_from.catalog)]
 
 
 MANY = tuple(permitted_query("a: text?  Some text.", name=f"query_{at:03}") for at in range(100))

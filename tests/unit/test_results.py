@@ -13,7 +13,7 @@ from dbtools.answers.styles import Text
 from dbtools.errors import BadArgument
 from dbtools.policy.roles import Limits
 from dbtools.statements.select import Output
-from dbtools.values.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
+from dbtools.values.cells import INVISIBLE, Cut, cut_text, escape, is_media, json_of, media_type, size
 from dbtools.values.types import Family
 from tests.unit.shop import ID, column
 
@@ -48,7 +48,7 @@ def _answer(
     ],
 )
 def test_cut_cell_states_its_full_length(cut: Cut, shown: str) -> None:
-    assert shown_cut(cut) == shown
+    assert cut_text(cut) == shown
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_csv_is_read_back(rows: list[list[str | None]]) -> None:
     _, header, *cells = csv.reader(io.StringIO(text, newline=""))
 
     assert header == ["a", 'b"c']
-    assert cells == [[visible(cell or "") for cell in row] for row in rows]
+    assert cells == [[escape(cell or "") for cell in row] for row in rows]
 
 
 ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 20], [5, ["\n", {}]]]
@@ -273,7 +273,7 @@ def test_values_fit_one_after_the_other_and_a_first_entry_is_shortened() -> None
     entries: list[dict[str, object]] = [{"name": "x" * 300}, {"name": "y"}]
     sizes: list[list[int]] = [[], [200], [201], [100, 100, 1], [300, 1]]
 
-    assert [_budget(300, 100).fitting(each) for each in sizes] == [0, 1, 0, 2, 0]
+    assert [_budget(300, 100).fitting_count(each) for each in sizes] == [0, 1, 0, 2, 0]
     assert _budget(300, 100).entries(entries, lambda entry: {"name": "…"}) == [{"name": "…"}]
     assert _budget(3_000, 100).entries(entries, lambda entry: {"name": "…"}) == entries
 

@@ -229,7 +229,7 @@ def test_pattern_that_is_the_name_of_a_table_means_both(text: str, seen: list[st
 
     served, _ = with_valid_rules(catalog, roles(f"[roles.r]\n{text}\n")["r"])
 
-    assert [catalog.qualified(each) for each in restrict(catalog, served).tables] == seen
+    assert [catalog.full_name(each) for each in restrict(catalog, served).tables] == seen
 
 
 def test_denial_that_a_name_overrides_is_meant(roles: Roles) -> None:

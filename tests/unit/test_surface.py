@@ -15,7 +15,7 @@ from dbtools.schema.catalog import Catalog, ForeignKey, Table, TableKind
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import RoleSnapshot, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.tools import choose, define, listed, unknown_tool
+from dbtools.tools import choose, define, listed_tools, unknown_tool
 from dbtools.tools.definition import Tool, ToolContext, ToolDefinition, ToolGroup, tokens_of, tool_content
 from dbtools.values.types import Family
 from tests.calls import statement_of
@@ -202,7 +202,7 @@ def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None
     cost = tokens_of(tool_content(tools(SALE)["list_sale"].definition))
 
     typed = choose(Listing(budget=cost * 5), counted)
-    shown = list(listed(Listing(), typed, counted, SMALL))
+    shown = list(listed_tools(Listing(), typed, counted, SMALL))
 
     assert (ToolGroup.TABLES in typed, shown) == (False, [])
     assert asked == [str(at) for at in range(6)]

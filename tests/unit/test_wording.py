@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.schema.catalog import Catalog, ForeignKey
-from dbtools.tools.wording import cleaned, columns_line, quotation, relation_targets, shown_default, type_name
+from dbtools.tools.wording import columns_line, quotation, relation_targets, shown_default, tidy, type_name
 from dbtools.values.cells import INVISIBLE
 from dbtools.values.types import ColumnType, Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
@@ -25,12 +25,12 @@ from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
     ],
 )
 def test_comment_is_cleaned(comment: str, shown: str) -> None:
-    assert cleaned(comment, 20) == shown
+    assert tidy(comment, 20) == shown
 
 
 @given(st.text(max_size=60), st.integers(1, 30))
 def test_cleaned_comment_is_short_and_visible(comment: str, most: int) -> None:
-    shown = cleaned(comment, most)
+    shown = tidy(comment, most)
 
     assert len(shown) <= most
     assert not INVISIBLE.search(shown)

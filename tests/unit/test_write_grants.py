@@ -8,8 +8,8 @@ from dbtools.answers.styles import Listing, Surface
 from dbtools.configured.resolve import seen_by
 from dbtools.configured.resolved import ResolvedRole
 from dbtools.findings import Finding, WriteProblem
-from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Table, TableKind, Writes, identifying
-from dbtools.tools import choose, define, listed
+from dbtools.schema.catalog import UNKNOWN_TYPE, Catalog, Table, TableKind, Writes, identity_columns
+from dbtools.tools import choose, define, listed_tools
 from dbtools.tools.definition import ToolContext, ToolGroup, tokens_of, tool_content
 from dbtools.values.types import Family
 from tests.unit.configured_roles import Roles, at, roles as roles
@@ -25,7 +25,7 @@ PAID = column("paid", Family.BOOLEAN)
 
 
 def changeable(*columns: object, name: str, **more: object) -> Table:
-    return table(*columns, name=name, identity=identifying([NUMBER]), **more)  # type: ignore[arg-type]
+    return table(*columns, name=name, identity=identity_columns([NUMBER]), **more)  # type: ignore[arg-type]
 
 
 SHOP = Catalog(
@@ -207,7 +207,7 @@ def test_tools_that_write_are_listed_together_while_they_fit_into_the_budget(rol
 
     def written(budget: int) -> list[str]:
         listing = Listing(budget=budget)
-        shown = listed(listing, choose(listing, tools), tools, catalog)
+        shown = listed_tools(listing, choose(listing, tools), tools, catalog)
         return [each.name for each in shown if each.group is ToolGroup.WRITES]
 
     assert sorted(written(cost)) == sorted(TYPED)

@@ -19,7 +19,7 @@ def is_after(shape: Select, cells: Sequence[Element], grammar: Grammar) -> Truth
     steps, names = shape.order, shape.after
     types = [step.term.type for step in steps]
     columns = [
-        grammar.keyed(grammar.comparable(cell, type), type) for cell, type in zip(cells, types, strict=True)
+        grammar.as_key(grammar.equal_form(cell, type), type) for cell, type in zip(cells, types, strict=True)
     ]
     values = [grammar.value(str(name), step.term.type) for step, name in zip(steps, names, strict=True)]
     plain = all(name and not step.term.nullable for step, name in zip(steps, names, strict=True))

@@ -57,7 +57,7 @@ def _compile_whole(element: Any, compiler: Any, **options: Any) -> str:
 def compile_query(shape: QueryShape, grammar: Grammar, forms: ListForms) -> Compiled:
     """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
-    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
+    pieces = [grammar.native_sql(each) if isinstance(each, str) else each for each in listed]
     rows = QueryRows(_elements(pieces, shape, grammar)).alias("q")
     read = cells_of([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
     # A column without an alias is named after its text, which may differ from the operator's.
@@ -70,7 +70,7 @@ def compile_changing_query(
 ) -> CompiledWrite:
     """Return the SQL of *shape*, which changes rows; in a WITH if a *lexis* to find its place is given."""
     listed = with_lists(shape.pieces, _arrays(shape).__contains__, forms)
-    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
+    pieces = [grammar.native_sql(each) if isinstance(each, str) else each for each in listed]
     end: Sequence[str | Any] = ()
     if lexis is not None:
         pieces = [*within_with(pieces, main_of(pieces, lexis))]

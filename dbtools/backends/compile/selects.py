@@ -19,7 +19,7 @@ from dbtools.backends.compile.sources import (
     documents_of,
     same_key,
     source,
-    unspaced,
+    without_json_space,
 )
 from dbtools.backends.compiled import Compiled
 from dbtools.errors import BadArgument
@@ -95,19 +95,19 @@ class Terms:
             case Column():
                 return column_of(self._table, term.name)
             case PathColumn():
-                return column_of(self._along(term.path), term.column.name)
+                return column_of(self._table_at(term.path), term.column.name)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
             case Literal():
                 return self._grammar.value(term.parameter, term.type)
             case Calculation():
-                return self._grammar.calculated(term, [self[each] for each in term.operands])
+                return self._grammar.calculation_sql(term, [self[each] for each in term.operands])
             case Related():
                 # Only once, since PostgreSQL does not recognize two equal subqueries as the same group.
                 if term not in self._subqueries:
-                    inner = self._referring(term.relation, inside=True)
+                    inner = self._related_terms(term.relation, inside=True)
                     value = inner[term.measure]
-                    self._subqueries[term] = inner.selected(sa.select(value)).scalar_subquery()
+                    self._subqueries[term] = inner.correlate(sa.select(value)).scalar_subquery()
                 return self._subqueries[term]
             case Measure():
                 return self._measure(term)
@@ -116,7 +116,7 @@ class Terms:
 
     def all_of(self, clauses: Sequence[Clause], match: Match) -> Truth:
         """Return whether all or any of *clauses* hold."""
-        return self.asked([self._clause(each) for each in clauses], match)
+        return self.all_or_any([self._clause(each) for each in clauses], match)
 
     def _clause(self, clause: Clause) -> Truth:
         match clause:
@@ -125,12 +125,12 @@ class Terms:
             case AnyOf():
                 return sa.or_(sa.false(), *map(self._clause, clause.conditions))
             case Existence():
-                inner = self._referring(clause.relation, inside=False)
+                inner = self._related_terms(clause.relation, inside=False)
                 met = [inner.all_of(clause.conditions, clause.match)] if clause.conditions else []
-                found: Truth = inner.selected(sa.select(sa.literal_column("1")).where(*met)).exists()
+                found: Truth = inner.correlate(sa.select(sa.literal_column("1")).where(*met)).exists()
                 return found if clause.wanted else sa.not_(found)
 
-    def _referring(self, relation: Relation, *, inside: bool) -> "Terms":
+    def _related_terms(self, relation: Relation, *, inside: bool) -> "Terms":
         """Return the terms of the rows to which *relation* leads back, for a subquery.
 
         *inside*: compare their key inside a barrier, so that each row finds its related rows by an index.
@@ -152,19 +152,19 @@ class Terms:
         )
         inner.outer = self._table
         # The target comes first, because its collation must apply.
-        inner.same = [inner._same(there, inner._table, here) for here, there in tied.items()]
+        inner.same = [inner._equals(there, inner._table, here) for here, there in tied.items()]
         return inner
 
-    def _same(self, target: Element, source: sa.FromClause, name: str, table: Table | None = None) -> Truth:
+    def _equals(self, target: Element, source: sa.FromClause, name: str, table: Table | None = None) -> Truth:
         """Return whether *target* equals the column *name* of *table* in *source*, which refers to it."""
         type = (table or self._own).column_by_name[name].type
         return same_key(target, column_of(source, name), type, self._grammar)
 
-    def selected(self, select: Any) -> Any:
+    def correlate(self, select: Any) -> Any:
         """Return *select* from the tables of these terms, restricted to rows that refer to the outer row."""
         return select.select_from(self.clause).where(*self.same).correlate(self.outer)
 
-    def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
+    def all_or_any(self, conditions: Sequence[Truth], match: Match) -> Truth:
         """Return whether all or any of *conditions* hold; with a barrier, hidden rows are not evaluated."""
         if self._own.filter is None or not self._grammar.barrier:
             return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
@@ -183,7 +183,7 @@ class Terms:
             case Function.COUNT:
                 return sa.func.count(column)
             case Function.COUNT_DISTINCT:
-                return sa.func.count(sa.distinct(self._grammar.comparable(column, measure.place.type)))
+                return sa.func.count(sa.distinct(self._grammar.equal_form(column, measure.place.type)))
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
@@ -203,9 +203,9 @@ class Terms:
         path, index = place.path if isinstance(place, PathColumn) else (), text_index_of(place)
         assert index is not None
         name = documents_of(path[-1].target if path else self._own)[index.document]
-        return column_of(self._along(path), name), index
+        return column_of(self._table_at(path), name), index
 
-    def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
+    def _table_at(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table at the end of *path*, joining it once."""
         if not path:
             return self._table
@@ -214,14 +214,14 @@ class Terms:
                 raise BadArgument(
                     f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
                 )
-            before = self._along(path[:-1])
+            before = self._table_at(path[:-1])
             alias = f"{self._alias.replace('t', '')}j{len(self._joined) + 1}"
             target = self._source(path[-1].target, alias)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target comes first, because its collation must apply.
             own = path[-2].target if path[:-1] else self._own
-            same = [self._same(column_of(target, there), before, here, own) for there, here in pairs]
+            same = [self._equals(column_of(target, there), before, here, own) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
         return self._joined[path]
@@ -246,7 +246,7 @@ def bindings_of(shape: Select) -> tuple[Mapping[str, ColumnType], frozenset[str]
 def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Select[Any]:
     """Return *shape* in *grammar*, without a limit; add the parameters of row filters to *claims*."""
     terms = Terms(shape.table, grammar, shape, claims=claims)
-    groups: dict[Term, Element] = {term: grammar.comparable(terms[term], term.type) for term in shape.groups}
+    groups: dict[Term, Element] = {term: grammar.equal_form(terms[term], term.type) for term in shape.groups}
     cells = [] if shape.counting else [(groups.get(each.term), each) for each in shape.outputs]
     read = [grammar.cell(terms[each.term] if group is None else group, each) for group, each in cells]
     select = sa.select(*cells_of(read)) if read else sa.select(sa.literal_column("1"))
@@ -254,7 +254,7 @@ def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Sel
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         order = [terms[step.term] for step in shape.order]
-        select = select.where(terms.asked([is_after(shape, order, grammar)], Match.ALL))
+        select = select.where(terms.all_or_any([is_after(shape, order, grammar)], Match.ALL))
     select = select.distinct() if shape.distinct else select.group_by(*groups.values())
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
@@ -264,11 +264,11 @@ def select_of(shape: Select, grammar: Grammar, claims: dict[str, str]) -> sa.Sel
         select = sa.select(sa.func.count().label("c0"))
     # ORDER BY may use the label of a computed output that is read whole.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
-    ordered = [_ordered(step, terms, grammar, named) for step in shape.order]
+    ordered = [_order_by(step, terms, grammar, named) for step in shape.order]
     if shape.order and not (shape.groups or shape.skip or shape.counting):
-        select = _windowed(select, shape.order[0], terms, grammar, LIMIT)
+        select = _with_window(select, shape.order[0], terms, grammar, LIMIT)
     elif end := _end_of(shape):
-        select = _windowed(select, end, terms, grammar, sa.literal_column("1"))
+        select = _with_window(select, end, terms, grammar, sa.literal_column("1"))
     select = select.order_by(*ordered)
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
@@ -285,7 +285,7 @@ def _end_of(shape: Select) -> Order | None:
     return Order(term.place, direction) if term.place is not None and direction is not None else None
 
 
-def _windowed(
+def _with_window(
     select: sa.Select[Any], step: Order, terms: Terms, grammar: Grammar, limit: Element
 ) -> sa.Select[Any]:
     """Return *select*, if possible without rows after the first *limit* ones in the order of *step*."""
@@ -324,7 +324,7 @@ def plan_of(
         lists=lists,
         constants=constants,
         claims=claims,
-        one=grammar.bound,
+        one=grammar.driver_value,
         many=grammar.bound_list,
     )
 
@@ -342,7 +342,7 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
     type, column = condition.term.type, terms[condition.term]
     if condition.other is not None:
         other = terms[condition.other], condition.other.type
-        return PYTHON_OPERATORS[operator](*grammar.compared((column, type), other))
+        return PYTHON_OPERATORS[operator](*grammar.comparable_pair((column, type), other))
     if operator is Operator.IS_NULL:
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
@@ -351,7 +351,7 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
     if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
         return grammar.array_contains(column, first, type.element)
     if operator in TEXTUAL:
-        searched = unspaced(column) if type.family is Family.JSON else column
+        searched = without_json_space(column) if type.family is Family.JSON else column
         return grammar.like(searched, first, operator, type)
     values = [grammar.value(name, type) for name in condition.parameters]
     if type.family is Family.ANY and operator in ORDER:
@@ -364,12 +364,12 @@ def _condition(condition: Condition, terms: "Terms | Mapping[Term, Element]", gr
     return grammar.compare(operator, column, type, *values)
 
 
-def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
+def _order_by(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
     term = step.term
     if not isinstance(term, Column | PathColumn) and term in named:
         column: Element = sa.literal_column(named[term])
     else:
         column = terms[term]
-    column = grammar.sortable(column, term.type)
+    column = grammar.sortable_form(column, term.type)
     ordered = column.asc() if step.direction is Direction.ASC else column.desc()
     return grammar.nulls_last(ordered) if term.nullable else ordered

@@ -40,7 +40,7 @@ class Grammar(Protocol):
     def dialect(self) -> sa.Dialect:
         """The SQLAlchemy dialect."""
 
-    def bound(self, value: object, type: ColumnType) -> object:
+    def driver_value(self, value: object, type: ColumnType) -> object:
         """Return *value* of *type* as the driver takes it."""
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
@@ -50,7 +50,7 @@ class Grammar(Protocol):
     #: they are changed.
     version: Column | None = None
 
-    def pinned(self, columns: Sequence[Column], name: str) -> sa.FromClause:
+    def pinned_rows(self, columns: Sequence[Column], name: str) -> sa.FromClause:
         """Return the lists in the parameters `pin(at)`, cells of *columns*, as a table with this *name*."""
         raise AssertionError(columns)
 
@@ -61,7 +61,7 @@ class Grammar(Protocol):
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, a value of *type*."""
 
-    def stored(self, name: str, type: ColumnType) -> Element:
+    def stored_value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, the new value of a column of *type*."""
         return self.value(name, type)
 
@@ -83,7 +83,7 @@ class Grammar(Protocol):
         """Return how well *document* matches the search in the parameter *name*: the lower, the better."""
         raise AssertionError(name)
 
-    def comparable(self, column: Element, type: ColumnType) -> Element:
+    def equal_form(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in a form in which equal values of *type* are equal, and sort as they compare."""
         return column
 
@@ -91,7 +91,7 @@ class Grammar(Protocol):
         """Return whether *column* is to *values* as *operator*, one of PYTHON_OPERATORS, says."""
         return PYTHON_OPERATORS[operator](column, *values)
 
-    def keyed(self, column: Element, type: ColumnType) -> Element:
+    def as_key(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in the form in which cells of *type* are compared with each other."""
         return column
 
@@ -105,7 +105,7 @@ class Grammar(Protocol):
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Return the expressions for *output*: its value, and its full length if it may be cut."""
 
-    def sortable(self, column: Element, type: ColumnType) -> Element:
+    def sortable_form(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in a form that can be sorted."""
         return column
 
@@ -126,10 +126,10 @@ class Grammar(Protocol):
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Return the aggregate *function*, except counts, of *column*."""
 
-    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+    def calculation_sql(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Return *term*, given the SQL of its operands."""
 
-    def compared(
+    def comparable_pair(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
         """Return two terms, given with their types, in a form in which they can be compared."""
@@ -146,7 +146,7 @@ class Grammar(Protocol):
     #: which may raise errors, to values of hidden rows in them.
     hides_statistics: bool = False
 
-    def written(self, sql: str) -> str:
+    def native_sql(self, sql: str) -> str:
         """Return *sql*, a piece of an operator's SQL, for this database."""
         return sql
 
@@ -198,24 +198,24 @@ def source(
     select = select.add_columns(*(Written([each]).label(name) for each, name in documents.items()))
     if table.filter is not None:
         if grammar.barrier:
-            select = select.add_columns(filtering(table.filter, grammar, claims).label(SEEN))
-        select = select.where(filtering(table.filter, grammar, claims))
+            select = select.add_columns(filter_condition(table.filter, grammar, claims).label(SEEN))
+        select = select.where(filter_condition(table.filter, grammar, claims))
     if barrier:
         # No planner moves a condition below an OFFSET.
         types = {name: column.type for name, column in table.column_by_name.items()}
         same = (same_key(there, column_of(whole, here), types[here], grammar) for here, there in tied.items())
         outer = {there.table for there in tied.values()}
-        return _barred(select.where(*same).correlate(*outer), whole, grammar).subquery(alias)
+        return _with_barrier(select.where(*same).correlate(*outer), whole, grammar).subquery(alias)
     return select.subquery(alias)
 
 
 def same_key(target: Element, cell: Element, type: ColumnType, grammar: Grammar) -> Truth:
     """Return whether *target* equals *cell*, which refers to it; both have a type like *type*."""
-    same: Truth = grammar.keyed(target, type) == grammar.keyed(cell, type)
+    same: Truth = grammar.as_key(target, type) == grammar.as_key(cell, type)
     return same
 
 
-def _barred(select: sa.Select[Any], whole: sa.TableClause, grammar: Grammar) -> sa.GenerativeSelect:
+def _with_barrier(select: sa.Select[Any], whole: sa.TableClause, grammar: Grammar) -> sa.GenerativeSelect:
     """Return *select* from *whole* behind a barrier."""
     rows: sa.GenerativeSelect = select
     if grammar.hides_statistics:
@@ -231,7 +231,7 @@ def documents_of(table: Table) -> Mapping[str, quoted_name]:
     return {each: quoted_name(f"{SEEN} {at}", quote=True) for at, each in enumerate(documents)}
 
 
-def filtering(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Truth:
+def filter_condition(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Truth:
     """Return the condition of *filter* on a table without an alias; add its parameters to *claims*."""
     return Written(_pieces(filter, grammar, claims))
 
@@ -240,7 +240,7 @@ def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iter
     casts = iter(filter.casts or repeat(""))
     for piece in filter.condition.pieces:
         if isinstance(piece, str):
-            yield grammar.written(piece)
+            yield grammar.native_sql(piece)
         else:
             name = f"claim{len(claims)}"
             claims[name] = str(piece.claim)
@@ -281,7 +281,7 @@ class _Places:
 PLACEHOLDERS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
 
 
-def placing(dialect: sa.Dialect) -> sa.Dialect:
+def dialect_with_places(dialect: sa.Dialect) -> sa.Dialect:
     """Return *dialect* with a compiler that lists the parameters in `places` and changes nothing else."""
     own = {"mark": PLACEHOLDERS[dialect.paramstyle]}
     dialect.statement_compiler = type("Compiler", (_Places, dialect.statement_compiler), own)
@@ -304,7 +304,7 @@ def column_of(table: sa.FromClause, name: str) -> Element:
     return sa.column(quoted_name(name, quote=True), _selectable=table)
 
 
-def unspaced(column: Element) -> Element:
+def without_json_space(column: Element) -> Element:
     """Return the text of *column*, which is JSON, without the white space that `Compiled.bound` omits too.
 
     Databases differ in the spaces that they keep or add.

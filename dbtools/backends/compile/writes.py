@@ -23,9 +23,9 @@ from dbtools.backends.compile.selects import (
     plan_of,
     select_of,
 )
-from dbtools.backends.compile.sources import Element, Grammar, Truth, Written, column_of, filtering
+from dbtools.backends.compile.sources import Element, Grammar, Truth, Written, column_of, filter_condition
 from dbtools.backends.compiled import Compiled, CompiledWrite, pin, place
-from dbtools.schema.catalog import Column, RowFilter, identifying
+from dbtools.schema.catalog import Column, RowFilter, identity_columns
 from dbtools.statements.select import Condition, Output, Select
 from dbtools.statements.write import Write, WriteKind
 from dbtools.values.cells import BLANK
@@ -35,7 +35,7 @@ from dbtools.values.types import ColumnType, Family, Operator
 def compile_write(shape: Write, grammar: Grammar) -> CompiledWrite:
     """Return the SQL of *shape* in *grammar*."""
     statements = _Statements(shape, grammar)
-    return statements.of_row() if shape.chosen is None else statements.of_chosen(shape.chosen)
+    return statements.of_row() if shape.chosen is None else statements.of_selection(shape.chosen)
 
 
 def attempt_of(shape: Write, grammar: Grammar) -> Compiled:
@@ -48,7 +48,7 @@ class _Statements:
 
     def __init__(self, shape: Write, grammar: Grammar) -> None:
         self._shape, self._grammar, table = shape, grammar, shape.table
-        self._identity, self._identified = _plain(table.identity), _equal(table.identity)
+        self._identity, self._identified = _plain_outputs(table.identity), _key_conditions(table.identity)
         names = dict.fromkeys(column.name for column in (*shape.written, *table.columns, *table.identity))
         schema = quoted_name(table.schema, quote=True) if table.schema else None
         columns: list[sa.ColumnClause[Any]] = [sa.column(quoted_name(name, quote=True)) for name in names]
@@ -65,28 +65,28 @@ class _Statements:
             change=self._change(shape),
             after=None if shape.kind is WriteKind.DELETE else self._row(shape.outputs, *filters),
             checked=self._row(self._identity, *shape.checks) if shape.checks else None,
-            left=self._left(),
-            existing=self._existing() if shape.conflict else None,
+            left=self._left_row(),
+            existing=self._existing_row() if shape.conflict else None,
             instead=None if instead is None else self._change(instead),
         )
 
-    def of_chosen(self, chosen: Select) -> CompiledWrite:
+    def of_selection(self, chosen: Select) -> CompiledWrite:
         """Return the statements that change the rows that *chosen* reads: outputs, then keys."""
-        shape, key = self._shape, identifying(self._shape.table.key_columns)
+        shape, key = self._shape, identity_columns(self._shape.table.key_columns)
         version = () if self._grammar.version is None else (self._grammar.version,)
         if shape.kind is not WriteKind.DELETE:
             after: Compiled | None = self._row(shape.outputs, *_filters(shape))
         else:
             # The row with a key, if it still exists.
-            after = None if version else self._matching(_equal(key), _plain(key))
-        found = replace(chosen, outputs=(*shape.outputs, *_plain((*key, *version))))
+            after = None if version else self._matching_row(_key_conditions(key), _plain_outputs(key))
+        found = replace(chosen, outputs=(*shape.outputs, *_plain_outputs((*key, *version))))
         return CompiledWrite(
             shape=shape,
             before=compile_select(found, self._grammar),
             change=self._change_chosen(chosen, key),
             after=after,
             checked=self._row(self._identity, *shape.checks) if shape.checks else None,
-            left=self._left(),
+            left=self._left_row(),
         )
 
     def attempt(self) -> Compiled:
@@ -95,19 +95,19 @@ class _Statements:
         insert = self._grammar.insert(self._target).values(self._values(self._shape))
         where = Written([self._shape.conflict_where]) if self._shape.conflict_where else None
         ignoring = insert.on_conflict_do_nothing(index_elements=key, index_where=where)
-        return self._returning(ignoring, self._shape, {})
+        return self._returning_plan(ignoring, self._shape, {})
 
     def _row(self, outputs: Sequence[Output], *filters: RowFilter) -> Compiled:
         """Return the statement that reads the row with an identity, if all *filters* hold for it."""
-        return self._matching(self._identified, outputs, filters)
+        return self._matching_row(self._identified, outputs, filters)
 
-    def _left(self) -> Compiled | None:
+    def _left_row(self) -> Compiled | None:
         """Return the statement that reads, for the audit log, the row that the role does not see any more."""
         shape = self._shape
         may_leave = shape.writes.leaves and shape.kind is not WriteKind.DELETE
         return self._row(shape.outputs) if may_leave else None
 
-    def _existing(self) -> Compiled:
+    def _existing_row(self) -> Compiled:
         """Return the statement that reads the row with the key of an upsert, if the role sees it.
 
         Cells and values are compared as the unique key compares them.
@@ -117,9 +117,9 @@ class _Statements:
         # The index has evaluated its condition for each row, so it raises no error.
         same += [Written([shape.conflict_where])] if shape.conflict_where else []
         outputs = (*self._identity, *shape.outputs)
-        return self._matching((), outputs, _filters(shape), *same)
+        return self._matching_row((), outputs, _filters(shape), *same)
 
-    def _matching(
+    def _matching_row(
         self,
         conditions: Sequence[Condition],
         outputs: Sequence[Output],
@@ -132,7 +132,7 @@ class _Statements:
         select = sa.select(*self._cells(outputs)).select_from(self._target).where(same)
         for each in filters:
             # A CASE is evaluated in its order: the filter may raise an error on another row.
-            select = select.where(sa.case((same, filtering(each, self._grammar, claims))))
+            select = select.where(sa.case((same, filter_condition(each, self._grammar, claims))))
         shape, bound = (
             replace(self._shape, outputs=tuple(outputs), chosen=None),
             _types(self._shape, conditions),
@@ -142,15 +142,15 @@ class _Statements:
     def _change(self, shape: Write) -> Compiled:
         """Return the statement of *shape* that changes the row."""
         claims: dict[str, str] = {}
-        statement = self._changing(shape)
+        statement = self._change_statement(shape)
         if shape.kind is not WriteKind.INSERT:
             where: list[Truth] = [all_hold(shape.conditions, self._target, self._grammar)]
             if shape.table.filter is not None:
-                where.append(filtering(shape.table.filter, self._grammar, claims))
+                where.append(filter_condition(shape.table.filter, self._grammar, claims))
             statement = statement.where(*where)
-        return self._returning(statement, shape, claims)
+        return self._returning_plan(statement, shape, claims)
 
-    def _changing(self, shape: Write) -> Any:
+    def _change_statement(self, shape: Write) -> Any:
         """Return the statement of *shape* without its conditions."""
         values = self._values(shape)
         match shape.kind:
@@ -165,24 +165,24 @@ class _Statements:
         """Return the statement that changes the rows that *chosen* has found, by their *key*."""
         shape, grammar, target, claims = self._shape, self._grammar, self._target, dict[str, str]()
         if grammar.version is None:
-            keys = select_of(replace(chosen, outputs=_plain(key), order=()), grammar, claims)
+            keys = select_of(replace(chosen, outputs=_plain_outputs(key), order=()), grammar, claims)
             found: Truth = sa.tuple_(*(column_of(target, each.name) for each in key)).in_(keys)
             types, lists = bindings_of(chosen)
         else:
             columns = (*key, grammar.version)
             # Unlike the name of the table.
-            pinned = grammar.pinned(columns, f"keys of {target.name}")
+            pinned = grammar.pinned_rows(columns, f"keys of {target.name}")
             pairs = zip(columns, pinned.columns, strict=True)
-            found = sa.and_(*(self._cell_of(each) == grammar.keyed(cell, each.type) for each, cell in pairs))
+            found = sa.and_(*(self._cell_of(each) == grammar.as_key(cell, each.type) for each, cell in pairs))
             types = {pin(at): each.type for at, each in enumerate(columns)}
             lists = frozenset(types)
         new_types, arrays = _types(shape, ())
-        outputs = (*(() if shape.kind is WriteKind.DELETE else self._identity), *_plain(key))
-        returning = self._changing(shape).where(found).returning(*self._cells(outputs))
+        outputs = (*(() if shape.kind is WriteKind.DELETE else self._identity), *_plain_outputs(key))
+        returning = self._change_statement(shape).where(found).returning(*self._cells(outputs))
         bound = {**types, **new_types}, lists | arrays
         return plan_of(replace(shape, outputs=outputs), returning, grammar, *bound, claims)
 
-    def _returning(self, statement: Any, shape: Write, claims: Mapping[str, str]) -> Compiled:
+    def _returning_plan(self, statement: Any, shape: Write, claims: Mapping[str, str]) -> Compiled:
         """Return *statement*, which makes the change of *shape*, with what it returns of each row."""
         outputs = shape.outputs if shape.kind is WriteKind.DELETE else self._identity
         returning, bound = statement.returning(*self._cells(outputs)), _types(shape, shape.conditions)
@@ -190,11 +190,13 @@ class _Statements:
 
     def _values(self, shape: Write) -> Mapping[str, Element]:
         """Return the parameters for the new values of *shape*, by column."""
-        return {each.name: self._grammar.stored(name, each.type) for each, name in shape.parameters.items()}
+        return {
+            each.name: self._grammar.stored_value(name, each.type) for each, name in shape.parameters.items()
+        }
 
     def _cell_of(self, column: Column) -> Element:
         """Return the cell of *column*, to be compared with a key."""
-        return self._grammar.keyed(column_of(self._target, column.name), column.type)
+        return self._grammar.as_key(column_of(self._target, column.name), column.type)
 
     def _cells(self, outputs: Sequence[Output]) -> Iterator[Element]:
         """Yield the cells of *outputs*, null in a blank column, which is never read."""
@@ -205,7 +207,7 @@ class _Statements:
         return cells_of([self._grammar.cell(*each) for each in zip(read, outputs, strict=True)])
 
 
-def _equal(columns: Sequence[Column]) -> tuple[Condition, ...]:
+def _key_conditions(columns: Sequence[Column]) -> tuple[Condition, ...]:
     """Return the conditions that *columns* equal the parameters `place(at)`."""
     return tuple(
         Condition(term=column, operator=Operator.EQ, parameters=(place(at),))
@@ -217,7 +219,7 @@ def _filters(shape: Write) -> tuple[RowFilter, ...]:
     return () if shape.table.filter is None else (shape.table.filter,)
 
 
-def _plain(columns: Sequence[Column]) -> tuple[Output, ...]:
+def _plain_outputs(columns: Sequence[Column]) -> tuple[Output, ...]:
     return tuple(Output(term=column) for column in columns)
 
 

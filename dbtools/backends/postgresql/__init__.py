@@ -79,11 +79,11 @@ class Backend(port.Backend):
         return self._destination.place
 
     @staticmethod
-    def resolved(url: str, folder: Path) -> str:
+    def absolute_url(url: str, folder: Path) -> str:
         """Return *url* with absolute paths of files; relative ones are relative to *folder*."""
         return with_full_paths(url, folder)
 
-    def shareable(self) -> tuple[str, Mapping[str, str]]:
+    def shareable_url(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without passwords, and the environment variables that it needs."""
         return without_password(self.url)
 
@@ -173,7 +173,9 @@ class Backend(port.Backend):
                 lambda inspector: write_script(inspector, catalog, roles, queries, login, writer)
             )
 
-    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+    async def missing_privileges(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Lacking:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         place = destination(self.write_url).place
         async with inspection.describe(self._control_of(self.write_url), session) as shared:

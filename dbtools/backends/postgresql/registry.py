@@ -187,10 +187,12 @@ class PostgresqlRecords:
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
         """Run *sql* once for each of *rows*; NUL, which the server cannot store, is replaced."""
-        self._run(self._connection.executemany, sql, [[_storable(each) for each in row] for row in rows])
+        self._run(
+            self._connection.executemany, sql, [[_storable_value(each) for each in row] for row in rows]
+        )
 
     def _run(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        result: T = self._loop().call(self._bounded, step, *arguments)
+        result: T = self._loop().call(self._run_within_timeout, step, *arguments)
         return result
 
     def _loop(self) -> BlockingPortal:
@@ -198,7 +200,7 @@ class PostgresqlRecords:
             self._portal = self._resources.enter_context(start_blocking_portal())
         return self._portal
 
-    async def _bounded(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+    async def _run_within_timeout(self, step: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
         async with asyncio.timeout(self._timeout):
             return await step(*arguments)
 
@@ -213,6 +215,6 @@ class PostgresqlRecords:
         self._connection = self._portal = None
 
 
-def _storable(value: object) -> object:
+def _storable_value(value: object) -> object:
     """Return *value* without NUL, as a character or as JSON writes it."""
     return value.replace("\0", "\ufffd").replace("\\u0000", "\\ufffd") if isinstance(value, str) else value

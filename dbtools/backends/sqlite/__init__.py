@@ -18,16 +18,16 @@ from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION
 from dbtools.backends.sqlite.connection.files import (
     location_of,
+    opening_error,
     read_file,
     recover,
     remove_side_files,
     stamp_of,
-    unavailable,
-    unwritable,
+    write_obstacle,
 )
 from dbtools.backends.sqlite.connection.urls import with_full_path
-from dbtools.backends.sqlite.queries.change_inspection import hindrances, inspect_change, unprepared
-from dbtools.backends.sqlite.queries.inspection import SqliteInspector, open_inspected
+from dbtools.backends.sqlite.queries.change_inspection import hindrances, inspect_change, unprepared_changes
+from dbtools.backends.sqlite.queries.inspection import SqliteInspector, open_for_inspection
 from dbtools.backends.sqlite.registry import SqliteRecords, has_journal, registry_of
 from dbtools.backends.sqlite.schema.introspection import read_catalog
 from dbtools.backends.sqlite.schema.relations import may_refer
@@ -74,7 +74,7 @@ class Backend(port.Backend):
         return self._file.given
 
     @staticmethod
-    def resolved(url: str, folder: Path) -> str:
+    def absolute_url(url: str, folder: Path) -> str:
         """Return *url* with the full path of the file, resolved against *folder*."""
         return with_full_path(url, folder)
 
@@ -133,26 +133,28 @@ class Backend(port.Backend):
         """Open an Inspector of changes, or raise Refused if the file cannot be changed."""
         if session:
             raise Refused(SESSIONLESS)
-        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._file)
+        why = await asyncio.to_thread(write_obstacle, location_of(self.write_url), self._file)
         if why:
             raise Refused(why)
         with closing(SqliteInspector(self._file, inspect_change)) as inspector:
             yield inspector
 
-    async def lacking(self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION) -> Lacking:
+    async def missing_privileges(
+        self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
+    ) -> Lacking:
         """Return why the file of `write_url` cannot be changed, and whether it lacks a journal."""
-        why = await asyncio.to_thread(unwritable, location_of(self.write_url), self._file)
+        why = await asyncio.to_thread(write_obstacle, location_of(self.write_url), self._file)
         if why:
             return Lacking({table.location: why for table in tables})
         try:
-            return await asyncio.to_thread(self._lacking, tables)
+            return await asyncio.to_thread(self._missing_privileges, tables)
         except sqlite3.Error as exc:
-            raise unavailable(self._file, exc) from exc
+            raise opening_error(self._file, exc) from exc
 
-    def _lacking(self, tables: Sequence[Table]) -> Lacking:
-        with closing(open_inspected(self._file, mode="rw")) as connection:
+    def _missing_privileges(self, tables: Sequence[Table]) -> Lacking:
+        with closing(open_for_inspection(self._file, mode="rw")) as connection:
             return Lacking(
-                unprepared(connection, tables),
+                unprepared_changes(connection, tables),
                 "" if has_journal(connection) else NO_DBTOOLS_WRITE,
                 hindrances(connection, tables),
             )

@@ -12,7 +12,7 @@ from dbtools.backends.sqlite.connection.files import (
     connect,
     has_code,
     open_file,
-    unavailable,
+    opening_error,
 )
 from dbtools.errors import DatabaseUnavailable
 
@@ -23,7 +23,7 @@ HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and na
 
 def registry_of(connection: sqlite3.Connection, _: str) -> Registry | None:
     """Return the content of the registry on *connection*, None if there is none."""
-    connection.text_factory = decoded
+    connection.text_factory = decode_text
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_QUERY)
     connection.execute("begin")
     if not _has(connection, "dbtools_query"):
@@ -43,7 +43,7 @@ def has_journal(connection: sqlite3.Connection) -> bool:
     return _has(connection, "dbtools_write")
 
 
-def decoded(text: bytes) -> str:
+def decode_text(text: bytes) -> str:
     """Return *text*, in which U+FFFD replaces what is not valid UTF-8."""
     return text.decode(errors="replace")
 
@@ -73,8 +73,8 @@ class SqliteRecords:
         reads = purpose is Purpose.READ_CALLS
         try:
             if self._connection is None:
-                self._connection = connect(self._location) if reads else self._writing()
-                self._connection.text_factory = decoded
+                self._connection = connect(self._location) if reads else self._write_connection()
+                self._connection.text_factory = decode_text
             self._connection.execute("begin" if reads else "begin immediate")
             if reads and not _has(self._connection, "dbtools_call"):
                 raise DatabaseUnavailable(NO_REGISTRY)
@@ -84,11 +84,11 @@ class SqliteRecords:
             self.close()
             if isinstance(exc, sqlite3.Error):
                 if has_code(exc, (*BUSY, "SQLITE_NOTADB")):
-                    raise unavailable(self._location, exc) from exc
+                    raise opening_error(self._location, exc) from exc
                 raise OSError(str(exc)) from exc
             raise
 
-    def _writing(self) -> sqlite3.Connection:
+    def _write_connection(self) -> sqlite3.Connection:
         connect(self._location).close()  # explains what is wrong with the file
         return open_file(self._location, mode="rw", lock_timeout=self._timeout)
 

@@ -102,7 +102,7 @@ def listen(startup: Startup) -> None:
         snapshot = replace(snapshot, views={startup.anonymous.role: snapshot.view(startup.anonymous.role)})
     if snapshot and startup.workers > 1:
         check_shared(snapshot)
-    with bound(startup.address) as listener:
+    with listening_socket(startup.address) as listener:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{MCP_PATH}"
         announce = partial(startup.operator.listening, url, snapshot, tuple(_notes(startup)))
@@ -163,7 +163,7 @@ def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
     )
 
 
-def bound(address: ListenAddress) -> socket.socket:
+def listening_socket(address: ListenAddress) -> socket.socket:
     """Return a socket that listens at *address*, or raise ConfigurationError."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

@@ -19,7 +19,7 @@ from dbtools.server.http.identity import Identity, Rejection
 from dbtools.server.http.requests import REASON, HttpError, check_accept, fields, read_message
 from dbtools.server.http.streams import CANCEL, DISCONNECT, SHUTDOWN, PendingRequest
 from dbtools.server.mcp.exchange import Exchange, deliver_response
-from dbtools.server.mcp.kernel import Peer, Session, modern
+from dbtools.server.mcp.kernel import Peer, Session, modern_revision
 from dbtools.server.mcp.protocol import Reply, Server
 from dbtools.server.mcp.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 from dbtools.server.messages import (
@@ -166,7 +166,7 @@ class Endpoint:
             case ClientResponse():
                 raise HttpError(400, "The server has sent no request.")
             case Notification():
-                modern(pending.header("mcp-protocol-version")[0])
+                modern_revision(pending.header("mcp-protocol-version")[0])
                 await Response(status_code=202)(pending.scope, pending.receive, pending.send)
             case Request() as request:
                 exchange = self._server.admit(

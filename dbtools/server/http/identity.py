@@ -16,7 +16,7 @@ from dbtools.configured.roles import role_names
 from dbtools.policy.roles import Caller
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 if TYPE_CHECKING:
     from dbtools.server.keys import Keys
@@ -39,11 +39,11 @@ class Rejection:
     scopes: tuple[str, ...] = ()
 
 
-def _invalid(reason: str) -> Rejection:
+def _invalid_token(reason: str) -> Rejection:
     return Rejection(401, f"the token {reason}", "The token is unknown or has expired.", "invalid_token")
 
 
-def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Rejection:
+def _insufficient_scope(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Rejection:
     return Rejection(403, reason, description, "insufficient_scope", scopes)
 
 
@@ -64,7 +64,7 @@ class Identity:
         self._served = served
         self._anonymous = anonymous  #: the caller if [auth] is empty
         self._keys: dict[tuple[object, ...], Keys] = {}
-        if section := served.settled().auth.jwt:
+        if section := served.settings_in_force().auth.jwt:
             self._keys_of(section).refresh()  # Read keys before the first token arrives.
 
     async def admit(self, authorization: Sequence[str]) -> Caller | Rejection:
@@ -73,7 +73,7 @@ class Identity:
         The newest settings and those of the snapshot must agree: a revoked token is rejected at once, and a
         new one is accepted when the policy that came with it is in force.
         """
-        newest, settled = self._served.current.settings, self._served.settled()
+        newest, settled = self._served.current.settings, self._served.settings_in_force()
         found = await self._admit_under(newest, authorization)
         if newest is settled or isinstance(found, Rejection):
             return found
@@ -95,8 +95,8 @@ class Identity:
         found = await self._authenticate(settings, token.strip())
         if isinstance(found, Rejection) or found.role in role_names(settings):
             return found
-        role = quoted(found.role, LONGEST_ROLE)
-        return _insufficient("The token has no role here.", f"no role {role} is configured")
+        role = quote(found.role, LONGEST_ROLE)
+        return _insufficient_scope("The token has no role here.", f"no role {role} is configured")
 
     async def _authenticate(self, settings: Settings, token: str) -> Caller | Rejection:
         digest, section = hash_of(token), settings.auth.jwt
@@ -107,11 +107,15 @@ class Identity:
                     role=configured.role, claims=known, identity=configured.name or f"token {digest[:8]}"
                 )
         if section is None:
-            return _invalid("is unknown")
+            return _invalid_token("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
             return Rejection(503, "no keys are known", "Tokens cannot be checked at the moment.")
-        return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, digest)
+        return (
+            _invalid_token(claims)
+            if isinstance(claims, str)
+            else _token_caller(settings, section, claims, digest)
+        )
 
     def _keys_of(self, section: JwtSection) -> "Keys":
         from dbtools.server.keys import Keys
@@ -121,7 +125,7 @@ class Identity:
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
         """Return the protected resource metadata at *path*, if any (RFC 9728, 2)."""
-        section = self._served.settled().auth.jwt
+        section = self._served.settings_in_force().auth.jwt
         if section is None or path not in (WELL_KNOWN, urlsplit(_metadata_url(section)).path):
             return None
         members = {
@@ -139,7 +143,7 @@ class Identity:
         parts = (
             {"error": rejection.error, "error_description": rejection.description} if rejection.error else {}
         )
-        section = self._served.settled().auth.jwt
+        section = self._served.settings_in_force().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(rejection.scopes), "resource_metadata": _metadata_url(section)}
         listed = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
@@ -151,17 +155,17 @@ def _metadata_url(section: JwtSection) -> str:
     return urlunsplit(parts._replace(path=f"{WELL_KNOWN}{parts.path.rstrip('/')}", query="", fragment=""))
 
 
-def _signed(
+def _token_caller(
     settings: Settings, section: JwtSection, claims: Mapping[str, Any], digest: str
 ) -> Caller | Rejection:
     """Return the caller with the verified *claims*; *digest* is the hash of the token."""
     if not set(section.scopes) <= _scopes(claims):
         description = f"The token lacks a scope of: {' '.join(section.scopes)}."
-        return _insufficient(description, "the token lacks a scope", section.scopes)
+        return _insufficient_scope(description, "the token lacks a scope", section.scopes)
     role, subject = _role(_claim(claims, section.role_claim), role_names(settings)), claims.get("sub")
     if role is None:
         reason = f"the token does not name one role as {section.role_claim}"
-        return _insufficient("The token does not name one role.", reason)
+        return _insufficient_scope("The token does not name one role.", reason)
     named = section.claims or {name: name for name in claims}
     given = {name: _claim(claims, claim) for name, claim in named.items()}
     identity = (

@@ -54,11 +54,11 @@ class EventStream:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
         # Send the head at once: a client may wait for it before its next request.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
-        while (message := await self._next()) is not None:
+        while (message := await self._next_chunk()) is not None:
             await send_pieces(self._send, b"event: message\r\ndata: " + message + b"\r\n\r\n", more=True)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next(self) -> bytes | None:
+    async def _next_chunk(self) -> bytes | None:
         while True:
             try:
                 async with asyncio.timeout(PING):

@@ -45,7 +45,7 @@ def can_ask(exchange: Exchange) -> bool:
     return not revision.has_handshake or (ELICIT in revision.asks and exchange.questions is not None)
 
 
-def confirming(
+def confirmable_call(
     exchange: Exchange, entry: AuditEntry, call: MakeCall, timeout: float
 ) -> Callable[[RoleSnapshot], Awaitable[Answer]]:
     """Return what makes *call*, which *entry* records, and lets the person behind the client confirm it."""

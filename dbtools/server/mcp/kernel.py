@@ -26,7 +26,7 @@ from dbtools.server.mcp.versions import (
 )
 from dbtools.server.messages import Code, Id, Json, ProtocolError, Request
 from dbtools.settings import Settings
-from dbtools.values.cells import visible
+from dbtools.values.cells import escape
 
 INFO: Json = {"name": "dbtools", "version": __version__}
 NAME_PARAMETERS: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -95,11 +95,11 @@ def _admit_modern(request: Request, methods: Collection[str], header: HeaderValu
         _check_repetitions(header)
         if VERSION_KEY not in meta:
             # Without metadata, the request is here because its header names an unknown version.
-            modern("".join(header("mcp-protocol-version")))
+            modern_revision("".join(header("mcp-protocol-version")))
     elif request.method == "initialize":
         requested = request.params.get("protocolVersion")
         message = "This connection serves 2026-07-28, which has no handshake."
-        raise ProtocolError(Code.UNSUPPORTED_VERSION, message, _supported(requested))
+        raise ProtocolError(Code.UNSUPPORTED_VERSION, message, _supported_versions(requested))
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
         raise ProtocolError(Code.INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}.")
@@ -108,7 +108,7 @@ def _admit_modern(request: Request, methods: Collection[str], header: HeaderValu
         _check_headers(request, version, header)
     if not isinstance(version, str):
         raise ProtocolError(Code.INVALID_PARAMS, f"params._meta.{VERSION_KEY} must be a string.")
-    revision = modern(version)
+    revision = modern_revision(version)
     _check_method(request.method, revision, methods)
     if not isinstance(capabilities, dict):
         raise ProtocolError(Code.INVALID_PARAMS, f"params._meta.{CAPABILITIES_KEY} must be an object.")
@@ -136,14 +136,16 @@ def _check_method(method: str, revision: Revision, methods: Collection[str]) -> 
         raise ProtocolError(Code.METHOD_NOT_FOUND, "Method not found", method)
 
 
-def modern(version: str) -> Revision:
+def modern_revision(version: str) -> Revision:
     """Return the modern revision *version*, or raise ProtocolError."""
     if version not in MODERN:
-        raise ProtocolError(Code.UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
+        raise ProtocolError(
+            Code.UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported_versions(version)
+        )
     return MODERN[version]
 
 
-def _supported(requested: object) -> Json:
+def _supported_versions(requested: object) -> Json:
     supported: dict[str, object] = {"supported": list(MODERN)}
     return {**supported, "requested": requested} if isinstance(requested, str) else supported
 
@@ -163,11 +165,11 @@ def _check_headers(request: Request, version: object, header: HeaderValues) -> N
         raise ProtocolError(Code.HEADER_MISMATCH, "Mcp-Method must equal the method in the body.")
     name = NAME_PARAMETERS.get(request.method)
     value = request.params.get(name) if name else None
-    if value is not None and [value] != [_decoded(each) for each in header("mcp-name")]:
+    if value is not None and [value] != [_decode_header(each) for each in header("mcp-name")]:
         raise ProtocolError(Code.HEADER_MISMATCH, f"Mcp-Name must equal params.{name}.")
 
 
-def _decoded(value: str) -> str | None:
+def _decode_header(value: str) -> str | None:
     """Decode the header *value*, which may be base64; return None if it is invalid."""
     if not (value.startswith(BASE64) and value.endswith("?=")):
         return value
@@ -184,7 +186,7 @@ def server_info(settings: Settings) -> Json:
     section, database = settings.server, settings.database
     title = section.title or unquote(PurePosixPath(urlsplit(database.url).path).stem)
     others = {
-        "title": visible(title),
+        "title": escape(title),
         "description": section.description or database.description,
         "websiteUrl": section.website,
         "icons": [{"src": section.icon}] if section.icon else None,

@@ -17,7 +17,7 @@ from dbtools.policy.roles import Caller
 from dbtools.records import AuditEntry
 from dbtools.schema.uris import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.server.calls import Calls, T
-from dbtools.server.mcp.confirming import ANSWER_TIMEOUT, can_ask, confirming, question_result
+from dbtools.server.mcp.confirming import ANSWER_TIMEOUT, can_ask, confirmable_call, question_result
 from dbtools.server.mcp.exchange import Exchange, Notifications, Send
 from dbtools.server.mcp.kernel import (
     INFO,
@@ -34,7 +34,7 @@ from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_e
 from dbtools.service.snapshot import RoleSnapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import mark_failed, server_span
-from dbtools.values.cells import visible
+from dbtools.values.cells import escape
 
 PAGE_SIZE = 200  #: entries per page of a list
 PROGRESS = 1.0  #: seconds between progress reports
@@ -202,14 +202,14 @@ class Server:
         call: Callable[[RoleSnapshot], Awaitable[Answer]]
         call = partial(self._toolbox.call, exchange.caller, name, arguments)
         if asks := can_ask(exchange):
-            call = confirming(exchange, entry, call, self._answer_timeout)
+            call = confirmable_call(exchange, entry, call, self._answer_timeout)
         reporting = None
         if "progressToken" in meta_of(exchange.params):
             reporting = asyncio.create_task(self._report(exchange))
         try:
             answer = await self._calls.make(exchange.caller, entry, call)
         except errors.UnknownTool as exc:
-            raise ProtocolError(Code.INVALID_PARAMS, visible(str(exc))) from exc
+            raise ProtocolError(Code.INVALID_PARAMS, escape(str(exc))) from exc
         except Exception as exc:
             return error_content(_client_message(exc, f"the call of {name}"))
         finally:
@@ -241,7 +241,7 @@ class Server:
         try:
             media = await self._make(exchange, exchange.method, {"uri": uri}, self._toolbox.read, uri)
         except (errors.UnknownResource, errors.NoRow) as exc:
-            raise ProtocolError(exchange.peer.revision.not_found, visible(str(exc)), {"uri": uri}) from exc
+            raise ProtocolError(exchange.peer.revision.not_found, escape(str(exc)), {"uri": uri}) from exc
         return {"contents": [media_content(media)]}
 
     async def _complete(self, exchange: Exchange) -> Json:
@@ -329,7 +329,7 @@ def _client_message(exc: Exception, what: str) -> str:
     if isinstance(exc, errors.DatabaseUnavailable):
         return UNAVAILABLE
     if isinstance(exc, errors.CallError):
-        return visible(str(exc))
+        return escape(str(exc))
     mark = secrets.token_hex(4)
     logger.exception("internal error %s in %s", mark, what)
     return f"Internal error {mark}. The operator can find it in the server's log."

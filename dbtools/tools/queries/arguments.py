@@ -6,13 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.headers import check_value, defaults_of
 from dbtools.schema.catalog import Column
-from dbtools.tools.arguments import Schema, arguments_schema, as_text, check, named, unknown_argument
-from dbtools.tools.wording import described, sentences
-from dbtools.values.types import SAFE_INTEGER, STRING, ColumnType, Family, enumerated, quoted, shown_choices
+from dbtools.tools.arguments import Schema, arguments_schema, as_text, check, in_words, unknown_argument
+from dbtools.tools.wording import description_of, sentences
+from dbtools.values.types import (
+    SAFE_INTEGER,
+    STRING,
+    ColumnType,
+    Family,
+    choices_schema,
+    quote,
+    shown_choices,
+)
 
 #: The schemas of cells; others are strings.
 SHOWN: Mapping[Family, tuple[str, ...]] = {
@@ -61,14 +69,14 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     choices = parameter.choices or element.labels
     form = VALUE_FORMS.get(declared.family, str(item.pop("description", "")))
     notes = [form] if form else []
-    listed = enumerated(choices) if item == STRING else {}
+    listed = choices_schema(choices) if item == STRING else {}
     if "enum" in listed:
         item |= listed
     elif choices:
         notes.append(f"one of {shown_choices(choices)}")
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
         if bound is not None and declared.family in NUMBER_FAMILIES:
-            item[key] = _shown(bound, declared)
+            item[key] = _json_value(bound, declared)
         elif bound is not None:
             notes.append(f"{key} {bound}")
     if parameter.pattern is not None and PLAIN_PATTERN.fullmatch(parameter.pattern):
@@ -77,12 +85,12 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
         notes.append(f"matching {parameter.pattern}")
     schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
     if parameter.default is not None:
-        shown = [_shown(each, declared) for each in defaults_of(parameter)]
+        shown = [_json_value(each, declared) for each in defaults_of(parameter)]
         schema["default"] = shown if parameter.array else shown[0]
-    return schema | described(sentences(parameter.description, "; ".join(notes)))
+    return schema | description_of(sentences(parameter.description, "; ".join(notes)))
 
 
-def _shown(text: str, type: ColumnType) -> object:
+def _json_value(text: str, type: ColumnType) -> object:
     """Return the JSON value of *text* as *type*."""
     # JSON is given as a text.
     value = text if type.family is Family.JSON else type.read(text)
@@ -150,7 +158,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        raise errors.BadArgument(f"{place} must be one {type.name}, not {named(text)}.")
+        raise errors.BadArgument(f"{place} must be one {type.name}, not {in_words(text)}.")
     if not type.trims:
         return text
     return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")
@@ -162,8 +170,8 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
     try:
         check_value(place, text, parameter)
     except ValueError as exc:
-        hint = f"{nearest(text, parameter.choices)}{_wants(parameter)}"
-        raise errors.BadValue(f"{place} cannot be {quoted(text)}.", hint=hint) from exc
+        hint = f"{did_you_mean(text, parameter.choices)}{_wants(parameter)}"
+        raise errors.BadValue(f"{place} cannot be {quote(text)}.", hint=hint) from exc
     if parameter.type.family is Family.DATE:
         text = str(declared)
     if type.family is Family.ANY:

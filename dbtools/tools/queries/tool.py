@@ -14,7 +14,7 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.answers.results import Answer, Reserve, ResultSet
 from dbtools.answers.styles import Surface
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.queries import Effects, Permitted, Returns
 from dbtools.statements.select import Output, QueryShape, Statement, argument
 from dbtools.tools.arguments import TEXTS, Arguments, Object, Schema, read
@@ -30,12 +30,12 @@ from dbtools.tools.definition import (
     content_schema,
     entries_schema,
 )
-from dbtools.tools.list_tables import best_first
+from dbtools.tools.list_tables import rank_candidates
 from dbtools.tools.queries.arguments import cell_schema, parameters_schema, values_of
-from dbtools.tools.wording import cleaned, frequent_texts, sentences, without_empty
+from dbtools.tools.wording import frequent_texts, nonempty_parts, sentences, tidy
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.tools.writes.changing import CHANGES, ChangeArguments, change_schemas, effects, transaction_of
-from dbtools.values.types import STRING, TEMPORAL, quoted
+from dbtools.values.types import STRING, TEMPORAL, quote
 
 NAMES = ("find_queries", "run_query")  #: of the generic tools
 #: Characters to read of a cell for each byte of its row: white space in JSON is not shown.
@@ -71,7 +71,7 @@ class QueryTool(Tool):
         query, columns = self.permitted.query, listing(each.name for each in self.permitted.columns)
         shown = f"{'One row' if query.returns is Returns.ONE else 'Rows'} of: {columns}."
         description = sentences(query.description.rstrip(), shown)
-        return self.defined(description, self.schema, self._answers(), query.title)
+        return self.definition_of(description, self.schema, self._answers(), query.title)
 
     @cached_property
     def schema(self) -> Schema:
@@ -94,13 +94,13 @@ class QueryTool(Tool):
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call of the query."""
         query, limits = self.permitted.query, self.context.limits
-        shape, values = self._bound(arguments)
+        shape, values = self._bind_variant(arguments)
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         limit = min(most, limits.max_rows)
         statement = Statement(shape=shape, values=values, limit=limit, timeout=self._timeout)
         return SingleCall(statement=statement, answer=partial(self._answer, limit))
 
-    def _bound(self, arguments: Mapping[str, object]) -> tuple[QueryShape, Mapping[str, object]]:
+    def _bind_variant(self, arguments: Mapping[str, object]) -> tuple[QueryShape, Mapping[str, object]]:
         """Return the variant of the query for *arguments*, and the values of its parameters."""
         given = dict(values_of(self.permitted, arguments, list(self.schema["properties"])))
         values = {argument(each.name): given.get(each.name) for each in self.permitted.parameters}
@@ -120,7 +120,7 @@ class QueryTool(Tool):
             cut = limits.max_bytes * READ_FOR_ONE if one else limits.max_cell
             self.shapes[wanted] = QueryShape(
                 name=permitted.name,
-                pieces=body.written(present).pieces,
+                pieces=body.variant(present).pieces,
                 outputs=tuple(
                     Output(term=each, cut=cut if each.type.large else None) for each in permitted.columns
                 ),
@@ -162,14 +162,14 @@ class ChangingQueryTool(QueryTool):
         changes = f"Changes at most {most} row{'s' * (most > 1)}, all or none"
         shown = f"{changes}; returns {columns}." if columns else f"{changes}."
         description = sentences(query.description.rstrip(), shown)
-        return self.defined(description, self.schema, CHANGES, query.title, effects_of([self]))
+        return self.definition_of(description, self.schema, CHANGES, query.title, effects_of([self]))
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind *arguments* to a call of the query."""
         of_changes = change_schemas(self.context, confirms=True)
         own = {name: value for name, value in arguments.items() if name in of_changes}
         asked = read(ChangeArguments, own)
-        write = self._bound({name: arguments[name] for name in arguments if name not in own})
+        write = self._bind_variant({name: arguments[name] for name in arguments if name not in own})
         confirms, timeout = self.permitted.query.confirm, self._timeout
         transaction = transaction_of([write], asked, confirms=confirms, what=self.name, timeout=timeout)
         return ChangeCall(context=self.context, transaction=transaction, query=self.name, arguments=arguments)
@@ -181,10 +181,10 @@ class ChangingQueryTool(QueryTool):
             "writes": query.writes,
             "target": found.target,
             "others": frozenset(places - {found.target}),
-            "stable": frozenset(self._stable(found)),
+            "stable": frozenset(self._stable_columns(found)),
         }
 
-    def _stable(self, found: Effects) -> Iterator[str]:
+    def _stable_columns(self, found: Effects) -> Iterator[str]:
         """Yield the columns that are the same whenever the query makes the same change.
 
         The database chooses what an INSERT does not set, and a moment that is set is probably now.
@@ -235,7 +235,7 @@ class FindQueries(GenericQueryTool):
             f"Search the {len(self.context.queries):,} saved queries, with their arguments; run_query "
             "runs one. Prefer a saved query that answers the question."
         )
-        return self.defined(description, FindArguments, QUERIES_SCHEMA)
+        return self.definition_of(description, FindArguments, QUERIES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> CatalogCall[Answer]:
         """Bind a search to a call."""
@@ -245,26 +245,28 @@ class FindQueries(GenericQueryTool):
     def _answer(self, search: str) -> Answer:
         """Render the matching queries, as many as fit."""
         budget = self.context.budgets[Reserve.QUERY]
-        matching = best_first(search, self.context.queries, _searched) if search else self.context.queries
+        matching = (
+            rank_candidates(search, self.context.queries, _search_texts) if search else self.context.queries
+        )
         shown = budget.entries(map(partial(_entry, self.context), matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
         note = "More queries: search for words." if truncated else ""
         if not matching:
             names = [each.name for each in self.context.queries]
-            note = f"No query matches. {nearest(search, names)}Omit search to list all."
+            note = f"No query matches. {did_you_mean(search, names)}Omit search to list all."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 
-def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
+def _search_texts(permitted: Permitted) -> tuple[Sequence[str], str]:
     return (permitted.name,), f"{permitted.query.title} {permitted.query.description}"
 
 
 def _entry(context: ToolContext, permitted: Permitted) -> dict[str, object]:
     schema = _tool(context, permitted).schema
-    return without_empty(
+    return nonempty_parts(
         query=permitted.name,
-        description=cleaned(permitted.query.description, LONGEST_LISTED),
+        description=tidy(permitted.query.description, LONGEST_LISTED),
         arguments=schema["properties"],
         required=schema.get("required"),
         columns=[column.name for column in permitted.columns],
@@ -287,7 +289,9 @@ class RunQuery(GenericQueryTool):
         schema = self.context.schema(RunArguments, arguments=frequent_texts(names) if names else None)
         # Whether an answer has one row or many depends on the query.
         answers = content_schema({}, note=STRING)
-        return self.defined(description, schema, answers, annotations=effects_of([*self.tools.values()]))
+        return self.definition_of(
+            description, schema, answers, annotations=effects_of([*self.tools.values()])
+        )
 
     def bind(self, arguments: Mapping[str, object]) -> Call[Answer]:
         """Bind *arguments* to a call of the query that they name."""
@@ -295,8 +299,8 @@ class RunQuery(GenericQueryTool):
         tool = self.tools.get(asked.query)
         if tool is None:
             raise errors.BadArgument(
-                f"query: there is no query {quoted(asked.query)}.",
-                hint=f"{nearest(asked.query, self.tools)}Queries: {listing(self.tools)}.",
+                f"query: there is no query {quote(asked.query)}.",
+                hint=f"{did_you_mean(asked.query, self.tools)}Queries: {listing(self.tools)}.",
             )
         return tool.bind(asked.arguments)
 

@@ -12,7 +12,7 @@ from dbtools.errors import listing
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.schema.catalog import Table
 from dbtools.statements.select import Statement
-from dbtools.statements.write import RowKeys, Transaction, Write, WriteKind, chooses, known, paired
+from dbtools.statements.write import RowKeys, Transaction, Write, WriteKind, chooses, pair_rows, without_none
 from dbtools.tools.calls import Call
 from dbtools.tools.definition import ToolContext
 from dbtools.tools.get_row import Lookup, key_arguments
@@ -49,7 +49,7 @@ class ChangeCall(Call[Answer]):
         """The statements that count the rows that the conditions leave out."""
         return () if self.meanings is None else self.meanings.statements
 
-    def again(self, keys: RowKeys | None) -> Sequence[Statement]:
+    def reread_statements(self, keys: RowKeys | None) -> Sequence[Statement]:
         """Return the statements that read the rows with *keys*, which an earlier call has changed.
 
         Raise NoRow if the role does not see this key now.
@@ -99,10 +99,10 @@ class ChangeCall(Call[Answer]):
         before: Mapping[str, object] = {}
         if found.before and found.dry_run:
             half = replace(budget, reserved=budget.reserved + budget.room // 2)
-            fitting = _fitting(half, replace(found, rows=known(found.before)), names)
-            before = {"before": list(paired(fitting, found.before))}
+            fitting = _rows_that_fit(half, replace(found, rows=without_none(found.before)), names)
+            before = {"before": list(pair_rows(fitting, found.before))}
             budget = replace(budget, reserved=budget.reserved + size(before))
-        rows = _fitting(budget, found, names)
+        rows = _rows_that_fit(budget, found, names)
         content = {
             "affected": found.affected,
             "dry_run": found.dry_run,
@@ -126,11 +126,11 @@ class ChangeCall(Call[Answer]):
             NO_MATCH * (found.affected == 0 and chooses(found.shape)),
             NO_CHANGE * (found.affected == 0 and bool(self.query)),
             self.meanings.note(self.counts) if self.meanings and not found.earlier else "",
-            _updated(found),
-            _ignored(found),
-            _left(found),
+            _upsert_note(found),
+            _ignored_note(found),
+            _left_rows_note(found),
             UNCHECKED * (found.unchecked and found.dry_run),  # COMMIT checks them
-            self._elsewhere(found),
+            self._other_changes_note(found),
             left,
         ]
 
@@ -138,7 +138,7 @@ class ChangeCall(Call[Answer]):
         """Return the lines that tell a person what would happen."""
         shape = found.shape
         rows, before = found.records(MOST_ASKED)
-        head = [self._request(found), _ignored(found)]
+        head = [self._request(found), _ignored_note(found)]
         key: Sequence[str] = ()
         written: Collection[str] = ()
         if isinstance(shape, Write):
@@ -151,18 +151,18 @@ class ChangeCall(Call[Answer]):
         lines += [f"{_cells(row, row)} → hidden from you" for row in found.left_records(MOST_ASKED)]
         more = len(found.rows) + len(found.left) - len(lines)
         lines += [f"… and {more:,} more, which are not shown"] * (more > 0)
-        return [one_line(line) for line in (*head, *lines, self._elsewhere(found)) if line]
+        return [one_line(line) for line in (*head, *lines, self._other_changes_note(found)) if line]
 
     def _request(self, found: Changed) -> str:
         """Return what *found* asks a person to allow."""
         if self.table is not None:
-            return f"{_changes(found)} {self.context.shown(self.table)}?"
+            return f"{_changes(found)} {self.context.title_of(self.table)}?"
         given = {name: each for name, each in self.arguments.items() if name not in OF_CHANGES}
         with_them = f" with {_cells(given, given)}" if given else ""
         number = f"{found.affected} row{'s' * (found.affected != 1)}"
         return f"Run the query {self.query}{with_them}, which changes {number}?"
 
-    def _elsewhere(self, found: Changed) -> str:
+    def _other_changes_note(self, found: Changed) -> str:
         """Return what else changes: rows of tables that the role sees whole and, in a preview, others."""
         catalog, own = self.context.catalog, self.table and self.table.location
         parts: list[str] = []
@@ -180,19 +180,19 @@ class ChangeCall(Call[Answer]):
         return f"Triggers and foreign keys {change} {' and '.join(parts)}." if parts else ""
 
 
-def _updated(found: Changed) -> str:
+def _upsert_note(found: Changed) -> str:
     """Return how many rows an upsert has inserted and updated, if it has updated any."""
-    updated = len(known(found.before))
+    updated = len(without_none(found.before))
     is_upsert = isinstance(found.shape, Write) and found.shape.conflict and updated
     return f"{found.affected - updated} inserted, {updated} updated." if is_upsert else ""
 
 
-def _ignored(found: Changed) -> str:
+def _ignored_note(found: Changed) -> str:
     some = "1 row exists" if found.ignored == 1 else f"{found.ignored} rows exist"
     return f"{some} already, left unchanged." if found.ignored else ""
 
 
-def _left(found: Changed) -> str:
+def _left_rows_note(found: Changed) -> str:
     """Return how many changed rows the role does not see, if the grant allows that."""
     number = found.affected - len(found.rows)
     leaves = isinstance(found.shape, Write) and found.shape.writes.leaves and not found.earlier
@@ -203,7 +203,7 @@ def _left(found: Changed) -> str:
 def _changes(found: Changed) -> str:
     """Return what *found* does, such as "Insert 2 rows and update 1 row of"."""
     assert isinstance(found.shape, Write)
-    kind, updated = found.shape.kind, len(known(found.before)) if found.shape.conflict else 0
+    kind, updated = found.shape.kind, len(without_none(found.before)) if found.shape.conflict else 0
     counts = (
         {kind: found.affected - updated, WriteKind.UPDATE: updated} if updated else {kind: found.affected}
     )
@@ -213,7 +213,7 @@ def _changes(found: Changed) -> str:
     return f"{' and '.join(parts).capitalize()} {'of' if updated else PREPOSITIONS[kind]}"
 
 
-def _fitting(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
+def _rows_that_fit(budget: Budget, found: ResultSet, names: Sequence[str]) -> Sequence[object]:
     """Return the rows of *found* that fit; perhaps none, since the change has happened."""
     try:
         page = budget.page(found, names)

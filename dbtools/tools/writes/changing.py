@@ -11,13 +11,13 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from dbtools import errors
-from dbtools.errors import listing, nearest
+from dbtools.errors import did_you_mean, listing
 from dbtools.policy.writes import NO_KEY
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.schema.catalog import Catalog, Column, Table, Writes
-from dbtools.schema.paths import folded
+from dbtools.schema.paths import find_caseless
 from dbtools.statements.select import Output
-from dbtools.statements.write import KEPT, Transaction, Write, WriteKind, WriteShape, assigned
+from dbtools.statements.write import KEPT, Transaction, Write, WriteKind, WriteShape, assigned_parameter
 from dbtools.tools.arguments import (
     TEXTS,
     Arguments,
@@ -26,7 +26,7 @@ from dbtools.tools.arguments import (
     arguments_schema,
     as_json,
     as_text,
-    named,
+    in_words,
     read,
     unknown_argument,
     unknown_column,
@@ -47,7 +47,7 @@ from dbtools.tools.meanings import Meanings
 from dbtools.tools.wording import argument_schema, relation_targets, shown_default, table_arguments
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.values.cells import BLANK, json_of
-from dbtools.values.types import STRING, ColumnType, Family, Mask, quoted
+from dbtools.values.types import STRING, ColumnType, Family, Mask, quote
 
 CHANGES = content_schema(
     {"affected": INTEGER},
@@ -184,14 +184,14 @@ class ChangeTool(TableTool):
         """Return the table *name*, or raise a CallError if the role may not change it in this way."""
         table = self.context.table(name)
         if not self.suits(table):
-            if why := impossible(table, self.prefix):
+            if why := impossible_reason(table, self.prefix):
                 raise errors.Denied(why)
             may = f"Tables: {listing(self.labels())}."
             raise errors.Denied(f"{self.general_name} is not granted for {table.name}.", hint=may)
         return table
 
 
-def impossible(table: Table, action: str) -> str:
+def impossible_reason(table: Table, action: str) -> str:
     """Return why *action*, to get a row or to make a granted change, is not possible for *table*."""
     writes = table.writes or NO_WRITES
     allowed = {"get": True, "update": bool(writes.update), "delete": writes.delete}
@@ -253,7 +253,7 @@ def read_values(
     """Return the decoded values of *given* for *known* columns, or raise a CallError that names *place*."""
     values: dict[Column, object] = {}
     for written, value in given.items():
-        column = folded(written, known)
+        column = find_caseless(written, known)
         if column is None:
             raise unknown_column(written, list(dict.fromkeys(each.name for each in known.values())), place)
         if column in values:
@@ -268,12 +268,12 @@ def _value(column: Column, value: object, place: str) -> object:
             raise errors.BadValue(f"{place} must not be null.")
         return None
     if isinstance(value, str) and column.choices and value not in column.choices:
-        message = f"{place} must be one of {listing(column.choices)}, not {quoted(value)}."
-        raise errors.BadValue(message, hint=nearest(value, column.choices).rstrip())
-    return decoded(column.type, value, place)
+        message = f"{place} must be one of {listing(column.choices)}, not {quote(value)}."
+        raise errors.BadValue(message, hint=did_you_mean(value, column.choices).rstrip())
+    return decode_value(column.type, value, place)
 
 
-def decoded(type: ColumnType, value: object, place: str) -> object:
+def decode_value(type: ColumnType, value: object, place: str) -> object:
     """Return the JSON *value* as a value of *type*, or raise BadValue."""
     structured = isinstance(value, list | tuple | Mapping)
     if type.family is Family.JSON:
@@ -282,14 +282,15 @@ def decoded(type: ColumnType, value: object, place: str) -> object:
         items = as_json(value)
         if not isinstance(items, list | tuple):
             form = f"Write a JSON array, such as {json_of([str(value)[:20]])}." if value else ""
-            raise errors.BadValue(f"{place} must be an array, not {named(value)}.", hint=form)
+            raise errors.BadValue(f"{place} must be an array, not {in_words(value)}.", hint=form)
         # An array of arrays has the same type.
         types = [type if isinstance(each, list) else type.element for each in items]
         return [
-            None if each is None else decoded(of, each, place) for of, each in zip(types, items, strict=True)
+            None if each is None else decode_value(of, each, place)
+            for of, each in zip(types, items, strict=True)
         ]
     if structured:
-        raise errors.BadValue(f"{place} must be {type.expected}, not {named(value)}.")
+        raise errors.BadValue(f"{place} must be {type.expected}, not {in_words(value)}.")
     if type.family is Family.ANY and isinstance(value, str):
         return value
     return type.decode(str(as_text(value)), f"{place}: ")
@@ -305,7 +306,7 @@ def _json_text(type: ColumnType, value: object) -> object:
 
 def parameters(values: Mapping[Column, object]) -> Mapping[str, object]:
     """Return *values* by the parameters of a Write."""
-    return {assigned(column.name): value for column, value in values.items()}
+    return {assigned_parameter(column.name): value for column, value in values.items()}
 
 
 def outputs_of(context: ToolContext, table: Table, kind: WriteKind) -> tuple[Output, ...]:
@@ -314,11 +315,11 @@ def outputs_of(context: ToolContext, table: Table, kind: WriteKind) -> tuple[Out
     What a caller has written is not shown through a mask that depends on it: its hash would show which cells
     are equal to it. Triggers and generated columns may copy it, so this holds for every masked column.
     """
-    columns = table.columns if kind is WriteKind.DELETE else map(_concealed, table.columns)
+    columns = table.columns if kind is WriteKind.DELETE else map(_concealed_column, table.columns)
     return tuple(shown_outputs(context, columns, named=False))
 
 
-def _concealed(column: Column) -> Column:
+def _concealed_column(column: Column) -> Column:
     is_shown = column.type.mask is None or column.type.mask in BLANK
     return column if is_shown else replace(column, type=replace(column.type, mask=Mask.REDACT))
 

@@ -12,17 +12,17 @@ from dbtools import errors
 from dbtools.errors import listing
 from dbtools.policy.writes import KeyColumns
 from dbtools.schema.catalog import Column, Table, Writes
-from dbtools.schema.paths import folded
+from dbtools.schema.paths import find_caseless
 from dbtools.statements.write import Write, WriteKind
 from dbtools.tools.arguments import Array
 from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.wording import (
     LONGEST_LABEL,
-    cleaned,
-    described,
+    description_of,
     frequent_values,
     list_names,
     table_name,
+    tidy,
 )
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.tools.writes.changing import (
@@ -85,7 +85,7 @@ class InsertRows(ChangeTool):
             any_row = frequent_values((table, granted_writes(table).insert or ()) for table in self.tables)
             rows = {"type": "array", "minItems": 1, "items": any_row, **SUCH_ROWS}
             schema = self.schema(InsertArguments, rows=rows, **_upserts(choices, ()))
-            return self.defined(INSERT_DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
+            return self.definition_of(INSERT_DESCRIPTION, schema, CHANGES, "Insert rows", annotations)
         (own,), table = self.writes, self.table
         columns = own.insert or ()
         items = row_schema(
@@ -97,7 +97,7 @@ class InsertRows(ChangeTool):
         schema = self.schema(InsertArguments, rows=given, **_upserts(choices, own.conflict_keys, own))
         preset = [each.column.name for each in own.insert_presets if each.column.name in table.column_by_name]
         filled = (
-            f" Filled in for you: {list_names(cleaned(each, LONGEST_LABEL) for each in preset)}."
+            f" Filled in for you: {list_names(tidy(each, LONGEST_LABEL) for each in preset)}."
             if preset
             else ""
         )
@@ -105,8 +105,8 @@ class InsertRows(ChangeTool):
         description = (
             f"Insert rows into {name}, all or none; values may be null; returns them as stored.{filled}"
         )
-        title = f"Insert rows into {self.context.shown(table)}"
-        return self.defined(description, schema, CHANGES, title, annotations)
+        title = f"Insert rows into {self.context.title_of(table)}"
+        return self.definition_of(description, schema, CHANGES, title, annotations)
 
     def bind(self, arguments: Mapping[str, object]) -> ChangeCall:
         """Bind the rows in *arguments* to a call."""
@@ -148,7 +148,9 @@ def _without_generated_key(table: Table, row: Mapping[str, object]) -> Mapping[s
     """Return *row* without null for a column of the key that the database fills in and that takes no null."""
     key = [each for each in table.key_columns if not each.assigned]
     filled = {each.name: each for each in key if each.generated or each.default}
-    return {name: value for name, value in row.items() if value is not None or folded(name, filled) is None}
+    return {
+        name: value for name, value in row.items() if value is not None or find_caseless(name, filled) is None
+    }
 
 
 def _choices(writes: Iterable[Writes]) -> Sequence[OnConflict]:
@@ -170,17 +172,17 @@ def _upserts(
     choices: Sequence[OnConflict], keys: Sequence[KeyColumns], writes: Writes = NO_WRITES
 ) -> Mapping[str, Mapping[str, object] | None]:
     """Return the schemas of the arguments of upserts, None for what to omit; *keys*: of the only table."""
-    of = _spelled(keys, writes) if len(keys) == 1 else "conflict_key"
-    how = {"default": OnConflict.ERROR, **described(f"if a row has the same {of}"), **STRING}
-    which = _spelled(keys, writes) if keys else "a unique key; default the primary key"
-    key = {**described(which), "items": STRING, "type": "array"}
+    of = _key_list(keys, writes) if len(keys) == 1 else "conflict_key"
+    how = {"default": OnConflict.ERROR, **description_of(f"if a row has the same {of}"), **STRING}
+    which = _key_list(keys, writes) if keys else "a unique key; default the primary key"
+    key = {**description_of(which), "items": STRING, "type": "array"}
     return {
         "on_conflict": how | {"enum": list(map(str, choices))} if choices else None,
         "conflict_key": key if choices and len(keys) != 1 else None,
     }
 
 
-def _spelled(keys: Iterable[KeyColumns], writes: Writes = NO_WRITES) -> str:
+def _key_list(keys: Iterable[KeyColumns], writes: Writes = NO_WRITES) -> str:
     """Return the names of *keys*, and which of them *writes* say are about some rows."""
     return " or ".join(
         ", ".join(each.name for each in key) + " (some rows)" * (key in writes.partial_keys) for key in keys
@@ -211,10 +213,10 @@ def _conflict_key(
     # another key is meant, if there is one.
     lesser = [key for key in fitting if _may_be_partly_null(key) or key in writes.partial_keys]
     fitting = [key for key in fitting if key not in lesser] or fitting
-    hint = f"Keys: {_spelled(fitting or keys)}."
+    hint = f"Keys: {_key_list(fitting or keys)}."
     if not fitting:
         rule = "on_conflict needs all columns of one unique key in each row"
-        raise errors.BadArgument(f"{_lacking(keys, given)}: {rule}.", hint=hint)
+        raise errors.BadArgument(f"{_incomplete_row(keys, given)}: {rule}.", hint=hint)
     primary = any(
         key.primary and key.columns == tuple(each.name for each in fitting[0]) for key in table.keys
     )
@@ -223,7 +225,7 @@ def _conflict_key(
     return fitting[0]
 
 
-def _lacking(keys: Sequence[KeyColumns], given: Sequence[Collection[Column]]) -> str:
+def _incomplete_row(keys: Sequence[KeyColumns], given: Sequence[Collection[Column]]) -> str:
     """Return which row lacks which columns of the key, among *keys*, that most rows give."""
     lacking = [[[each.name for each in key if each not in row] for row in given] for key in keys]
     nearest = min(lacking, key=lambda rows: sum(map(bool, rows)))
@@ -237,7 +239,7 @@ def _may_be_partly_null(key: KeyColumns) -> bool:
 def _named_key(table: Table, writes: Writes, names: Sequence[str]) -> KeyColumns:
     """Return the key in *writes* that has the columns *names*, or raise a CallError."""
     known = named_columns(table, table.columns)
-    found = {folded(name, known) for name in names}
+    found = {find_caseless(name, known) for name in names}
     for key in writes.conflict_keys:
         if set(key) == found:
             return key
@@ -247,7 +249,7 @@ def _named_key(table: Table, writes: Writes, names: Sequence[str]) -> KeyColumns
             f"conflict_key: {listing(names)} is unique among some rows only, by a condition of an index "
         )
         message += "that upserts cannot use."
-    raise errors.BadArgument(message, hint=f"Keys: {_spelled(writes.conflict_keys)}.")
+    raise errors.BadArgument(message, hint=f"Keys: {_key_list(writes.conflict_keys)}.")
 
 
 def _update_instead(shape: Write, place: str) -> Write | None:

@@ -14,9 +14,9 @@ from dbtools.errors import listing
 from dbtools.expressions.parser import Expressions, refuse_masked
 from dbtools.queries.headers import OF_CHANGES
 from dbtools.schema.catalog import Column, Table, Writes
-from dbtools.schema.paths import folded
+from dbtools.schema.paths import find_caseless
 from dbtools.statements.select import Condition, Match, Order, Select
-from dbtools.statements.write import Write, WriteKind, repeated
+from dbtools.statements.write import Write, WriteKind, repeated_key
 from dbtools.tools.arguments import (
     BRIEFLY,
     Array,
@@ -26,7 +26,7 @@ from dbtools.tools.arguments import (
     arguments_schema,
     as_text,
     check,
-    named,
+    in_words,
     unknown_argument,
     unknown_column,
 )
@@ -35,7 +35,7 @@ from dbtools.tools.definition import ToolDefinition
 from dbtools.tools.get_row import KEY_FORM, Lookup, key_arguments, key_schema, with_own_key
 from dbtools.tools.meanings import Meanings
 from dbtools.tools.reasons import Reasons
-from dbtools.tools.wording import column_note, described, frequent_values, table_arguments, table_name
+from dbtools.tools.wording import column_note, description_of, frequent_values, table_arguments, table_name
 from dbtools.tools.writes.calls import ChangeCall
 from dbtools.tools.writes.changing import (
     CHANGES,
@@ -107,11 +107,11 @@ class KeyedTool(ChangeTool):
         annotations = effects(destroys=True, repeats=self.table is not None)
         if self.table is None:
             schema = self._generic_schema()
-            return self.defined(self.generic_description, schema, CHANGES, f"{verb} rows", annotations)
+            return self.definition_of(self.generic_description, schema, CHANGES, f"{verb} rows", annotations)
         context, table = self.context, self.table
         description = self.typed_description.format(table_name(context.catalog, table))
-        title = f"{verb} a row of {context.shown(table)}"
-        return self.defined(description, self._typed_schema(table), CHANGES, title, annotations)
+        title = f"{verb} a row of {context.title_of(table)}"
+        return self.definition_of(description, self._typed_schema(table), CHANGES, title, annotations)
 
     def _generic_schema(self) -> Schema:
         """Return the JSON Schema of the arguments of the tool for any table."""
@@ -121,7 +121,7 @@ class KeyedTool(ChangeTool):
         """Return the JSON Schemas of the values of any table."""
         columns = {
             "key": (KEY_FORM, ((table, table.key_columns) for table in self.tables)),
-            "expected": (EXPECTED, ((table, _expectable(table)) for table in self.tables)),
+            "expected": (EXPECTED, ((table, _expectable_columns(table)) for table in self.tables)),
             "set": (NEW_VALUES, ((table, granted_writes(table).update) for table in self.tables)),
         }
         return {
@@ -161,13 +161,13 @@ class KeyedTool(ChangeTool):
         except errors.BadArgument as exc:
             raise with_own_key(exc, self.context, keyed) from exc.__cause__
         table = self.table or self.target(asked.table)
-        return self.bound(table, asked)
+        return self.bind_call(table, asked)
 
-    def bound(self, table: Table, asked: KeyedArguments) -> ChangeCall:
+    def bind_call(self, table: Table, asked: KeyedArguments) -> ChangeCall:
         """Return the call that changes rows of *table* as *asked*."""
         values = self.assignments(table, asked)
         shape = self._shape_of(table, values)
-        bind = self._chosen if "where" in asked.model_fields_set else self._keyed
+        bind = self._change_by_conditions if "where" in asked.model_fields_set else self._change_by_key
         return bind(shape, asked, parameters(values))
 
     def _shape_of(self, table: Table, values: Collection[Column]) -> Write:
@@ -188,11 +188,11 @@ class KeyedTool(ChangeTool):
         key = {name: value for name, value in arguments.items() if name not in own}
         known = {KEY: KEY} if self._wraps else named_columns(self.table, self.table.key_columns)
         for name in key:
-            if folded(name, known) is None:
+            if find_caseless(name, known) is None:
                 raise unknown_argument(name, list(self.definition.input_schema["properties"]))
         return {**own, **(key if self._wraps else {KEY: key})}
 
-    def _keyed(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:
+    def _change_by_key(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:
         """Return the call that changes the row with the key of *asked*."""
         if asked.key is None:
             hint = "Or choose rows with where." * (self.table is None)
@@ -203,17 +203,19 @@ class KeyedTool(ChangeTool):
         lookup = self._lookup(shape.table)
         texts = lookup.texts(asked.key, "" if typed and not self._wraps else f"{KEY}.")
         key, keyed = lookup.conditions(texts)
-        conditions, expected = _expected(shape.table, asked.expected)
+        conditions, expected = _expected_conditions(shape.table, asked.expected)
         shape = replace(shape, conditions=(*key, *conditions), key_count=len(key))
         writes = [(shape, {**keyed, **expected, **new})]
-        return self.call(shape.table, writes, asked, missing=[lookup.missing(texts)])
+        return self.call(shape.table, writes, asked, missing=[lookup.missing_message(texts)])
 
     def _lookup(self, table: Table) -> Lookup:
         """Return what finds rows of *table*."""
         keys = self._keys if self.table is not None else key_arguments(table)
         return Lookup(context=self.context, table=table, keys=keys)
 
-    def _chosen(self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]) -> ChangeCall:
+    def _change_by_conditions(
+        self, shape: Write, asked: KeyedArguments, new: Mapping[str, object]
+    ) -> ChangeCall:
         """Return the call that changes the rows that meet the conditions of *asked*."""
         if not asked.where:
             hint = f"Name at least one condition, such as {Comparison.example}."
@@ -270,12 +272,16 @@ class UpdateRow(KeyedTool):
         rows = {"type": "array", "description": EACH_ROW, "items": frequent_values(columns)}
         return self.schema(self.arguments, rows=rows, **values)
 
-    def bound(self, table: Table, asked: KeyedArguments) -> ChangeCall:
+    def bind_call(self, table: Table, asked: KeyedArguments) -> ChangeCall:
         """Return the call that changes the rows of *asked*, each to its own values, or to the same."""
         assert isinstance(asked, UpdateArguments)
-        return self._each(table, asked) if "rows" in asked.model_fields_set else super().bound(table, asked)
+        return (
+            self._change_each_row(table, asked)
+            if "rows" in asked.model_fields_set
+            else super().bind_call(table, asked)
+        )
 
-    def _each(self, table: Table, asked: UpdateArguments) -> ChangeCall:
+    def _change_each_row(self, table: Table, asked: UpdateArguments) -> ChangeCall:
         """Return the call that changes each of the rows of *asked*, which have a key and new values."""
         for name in ("set", KEY, "where", "match", "expected"):
             if name in asked.model_fields_set:
@@ -294,11 +300,11 @@ class UpdateRow(KeyedTool):
         missing: list[str] = []
         for at, row in enumerate(asked.rows):
             place = f"rows[{at}]"
-            key = {name: value for name, value in row.items() if folded(name, keys) is not None}
+            key = {name: value for name, value in row.items() if find_caseless(name, keys) is not None}
             texts = lookup.texts(key, f"{place}.")
             conditions, keyed = lookup.conditions(texts)
             if (first := places.setdefault(repr(keyed), at)) != at:
-                raise repeated(table.key_columns, at, first)
+                raise repeated_key(table.key_columns, at, first)
             others = {name: value for name, value in row.items() if name not in key}
             columns = [each for each in granted_writes(table).update if each.name not in of_key]
             values = read_values(named_columns(table, columns), others, place)
@@ -306,7 +312,7 @@ class UpdateRow(KeyedTool):
                 raise errors.BadArgument(f"{place} sets no column.", hint=_columns_hint(columns))
             shape = replace(self._shape_of(table, values), conditions=conditions, key_count=len(conditions))
             writes.append((shape, {**keyed, **parameters(values)}))
-            missing.append(lookup.missing(texts))
+            missing.append(lookup.missing_message(texts))
         return self.call(table, writes, asked, missing=missing)
 
     def assignments(self, table: Table, asked: KeyedArguments) -> Mapping[Column, object]:
@@ -344,22 +350,22 @@ def _columns_hint(columns: Sequence[Column]) -> str:
 
 def _expected_schema(table: Table) -> Mapping[str, object]:
     """Return the JSON Schema of the old values of columns of *table*, without those of the key."""
-    columns = table_arguments(table, first_columns(_expectable(table)))
+    columns = table_arguments(table, first_columns(_expectable_columns(table)))
     properties = {
-        name: {"type": column.type.schema()["type"]} | described(column_note(name, column))
+        name: {"type": column.type.schema()["type"]} | description_of(column_note(name, column))
         for name, column in columns.items()
     }
     return {"type": "object", "description": EXPECTED, "properties": properties}
 
 
-def _expectable(table: Table) -> Sequence[Column]:
+def _expectable_columns(table: Table) -> Sequence[Column]:
     """Return the columns of *table* that can be expected, without those of the key if there are others."""
     found = [each for each in table.columns if each.type.mask is None and Operator.EQ in each.type.operators]
     keys = set(table.key_columns)
     return [each for each in found if each not in keys] or found
 
 
-def _expected(
+def _expected_conditions(
     table: Table, expected: Mapping[str, object]
 ) -> tuple[Sequence[Condition], Mapping[str, object]]:
     """Return the conditions that a row has the values *expected*, and their parameters."""
@@ -367,7 +373,7 @@ def _expected(
     values: dict[str, object] = {}
     known = named_columns(table, table.columns) if expected else {}
     for at, (name, value) in enumerate(expected.items()):
-        column = folded(name, known)
+        column = find_caseless(name, known)
         if column is None:
             raise unknown_column(name, list(table.column_by_name), "expected")
         place = f"expected.{column.name}"
@@ -380,7 +386,7 @@ def _expected(
                 f"{place} ({column.type.name}) cannot be compared.", hint="Leave it out."
             )
         if isinstance(value, list | tuple | Mapping):
-            raise errors.BadValue(f"{place} must be {column.type.expected}, not {named(value)}.")
+            raise errors.BadValue(f"{place} must be {column.type.expected}, not {in_words(value)}.")
         meant = equal_value(column, str(as_text(value)), place)
         conditions.append(equality(column, f"x{at}", meant))
         values[f"x{at}"] = meant

@@ -196,7 +196,7 @@ async def connect(url: str) -> ServerConnection:
     try:
         connection = await _connect(target)
     except (*DRIVER_ERRORS, ValueError) as exc:
-        raise _unavailable(exc, target) from exc
+        raise _connection_error(exc, target) from exc
     try:
         check_version(connection)
     except ConfigurationError:
@@ -247,7 +247,7 @@ async def _connect_in(loop: Loop, target: Destination) -> ServerConnection:
     return connection
 
 
-def _unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
+def _connection_error(exc: Exception, target: Destination) -> DatabaseUnavailable:
     """Return the error for operators: why *target* cannot be reached."""
     facts = {
         "user": target.user,

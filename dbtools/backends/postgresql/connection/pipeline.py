@@ -57,10 +57,10 @@ def messages(sql: str, *values: str) -> bytes:
     texts = [each.encode(errors="surrogatepass") for each in values]
     written = (struct.pack("!i", len(each)) + each for each in texts)
     bind = _message(b"B", b"\0", b"\0", struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
-    return parsing(sql) + bind + _message(b"E", b"\0", b"\0\0\0\0")
+    return parse_message(sql) + bind + _message(b"E", b"\0", b"\0\0\0\0")
 
 
-def parsing(sql: str) -> bytes:
+def parse_message(sql: str) -> bytes:
     """Return the message that lets the server parse *sql* without running it."""
     return _message(b"P", b"\0", sql.encode(), b"\0\0\0")
 
@@ -255,7 +255,7 @@ class ServerConnection(DriverConnection):
         async with rolled_back(self, "begin read only"):
             return await super().prepare(query, **options)
 
-    def prepared(self, key: StatementKey) -> Prepared | None:
+    def prepared_statement(self, key: StatementKey) -> Prepared | None:
         """Return the prepared statement for *key*, or None if there is none that has been confirmed."""
         found = self._statements.get(key)
         return found if found is not None and found.is_confirmed else None
@@ -292,15 +292,15 @@ class ServerConnection(DriverConnection):
 
     async def send(self, statements: bytes) -> str:
         """Run the messages *statements* in one round trip, and return the start of the transaction."""
-        *_, moment = await self.carried(statements)
+        *_, moment = await self.carried_texts(statements)
         return moment
 
     async def texts(self, statements: bytes) -> list[str]:
         """Return the rows of *statements*, messages sent in one round trip; each row is one text."""
-        *texts, _ = await self.carried(statements)
+        *texts, _ = await self.carried_texts(statements)
         return texts
 
-    async def carried(self, statements: bytes) -> list[str]:
+    async def carried_texts(self, statements: bytes) -> list[str]:
         """Return the rows of *statements*, as `texts` does, and the start of the transaction."""
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)

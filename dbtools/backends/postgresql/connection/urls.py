@@ -221,7 +221,9 @@ def destination(url: str) -> Destination:
         for name, each in PARAMETERS.items()
         if each.variable and os.environ.get(each.variable)
     }
-    found = Destination(parameters={**_canonical(environment), **_canonical(_parsed(url))})
+    found = Destination(
+        parameters={**_canonical_parameters(environment), **_canonical_parameters(_parameters_of(url))}
+    )
     _ = found.addresses, found.settings, found.user
     is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
     if found.parameters.get("sslrootcert") == SYSTEM_AUTHORITIES and not is_complete:
@@ -231,7 +233,7 @@ def destination(url: str) -> Destination:
     return found
 
 
-def _parsed(url: str) -> dict[str, str]:
+def _parameters_of(url: str) -> dict[str, str]:
     """Return the parameters in all components of *url*."""
     found = URL.fullmatch(url)
     query = [each.partition("=") for each in (found["query"] or "").split("&") if each] if found else []
@@ -269,7 +271,7 @@ def _port(text: str) -> int:
     return int(text or PORT)
 
 
-def _canonical(given: Mapping[str, str]) -> dict[str, str]:
+def _canonical_parameters(given: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters *given* with ssl as sslmode, or raise ConfigurationError for a bad value."""
     canonical = {name: value for name, value in given.items() if value}
     for name, value in canonical.items():

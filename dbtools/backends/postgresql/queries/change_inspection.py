@@ -16,7 +16,7 @@ import asyncpg
 
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected, check_names
 from dbtools.backends.postgresql.connection.pipeline import rolled_back
-from dbtools.backends.postgresql.queries.changed_columns import Change, changes_in, only_read
+from dbtools.backends.postgresql.queries.changed_columns import Change, changes_in, reads_besides_changes
 from dbtools.backends.postgresql.queries.inspection import (
     BEGIN_INSPECTION,
     INSPECTED,
@@ -109,15 +109,15 @@ class PostgresqlChangeInspector(PostgresqlInspector):
             rule = f"create rule {INSPECTED} as on insert to {INSPECTED} do instead {whole}"
             ruled = await self.report(prepared, f"create temporary table {INSPECTED} ()", rule)
             async with rolled_back(self.connection, BEGIN_POLL):
-                changes = [await self._resolved(each) for each in changes_in(query.text)]
+                changes = [await self._with_place(each) for each in changes_in(query.text)]
             parsed = ruled.parsed if ruled else Parsed()
             if parsed.reads is not None:
-                parsed = replace(parsed, reads=only_read(parsed.reads, changes, query.text))
+                parsed = replace(parsed, reads=reads_besides_changes(parsed.reads, changes, query.text))
             reported = QueryReport(columns=prepared.columns, parsed=parsed, versions=versions)
             effects = await self._effects([effect for each in changes for effect in each.effects], explained)
-            return replace(await self.inspected(prepared, reported, version), effects=effects)
+            return replace(await self.inspection_of(prepared, reported, version), effects=effects)
 
-    async def _resolved(self, change: Change) -> Change:
+    async def _with_place(self, change: Change) -> Change:
         """Return *change* with the place of its target, if the server knows it."""
         row = await self.connection.fetchrow(TARGET, change.target)
         return change if row is None else replace(change, place=tuple(row))

@@ -14,7 +14,7 @@ from dbtools.backends.postgresql.schema.types import lexis, name_of
 from dbtools.backends.query_syntax import VERBS
 from dbtools.queries import Effect
 from dbtools.schema.catalog import Location
-from dbtools.schema.sql import Group, Part, Token, code_of, grouped, split, words
+from dbtools.schema.sql import Group, Part, Token, code_of, nest, split, words
 
 BEFORE_TARGET = ("into", "from", "only")
 UNNAMED = words("* natural constraint")  #: by which SQL reads columns that it does not name
@@ -41,7 +41,7 @@ class Change:
 
 def changes_in(sql: str) -> Iterator[Change]:
     """Yield the changes of *sql*."""
-    for group in grouped(code_of(sql, lexis), sql).groups():
+    for group in nest(code_of(sql, lexis), sql).groups():
         for at, part in enumerate(group.parts):
             # A statement begins its group, or follows the common table expressions of WITH.
             if part.word in VERBS and (at == 0 or isinstance(group.parts[at - 1], Group)):
@@ -85,7 +85,9 @@ def _firsts(parts: Sequence[Part]) -> Sequence[str]:
     return found
 
 
-def only_read(reads: frozenset[ColumnPlace], changes: Sequence[Change], sql: str) -> frozenset[ColumnPlace]:
+def reads_besides_changes(
+    reads: frozenset[ColumnPlace], changes: Sequence[Change], sql: str
+) -> frozenset[ColumnPlace]:
     """Return *reads* without what *sql* names only to change it."""
     tokens = code_of(sql, lexis)
     targets = {change.place for change in changes if change.place is not None}

@@ -37,14 +37,14 @@ from dbtools.backends.postgresql.queries.preparing import (
     is_temporary,
     prepare_bare,
     prepare_query,
-    refused,
+    query_error,
 )
 from dbtools.backends.postgresql.schema.changes import BEGIN_POLL, TABLE_VERSIONS, Control
 from dbtools.backends.postgresql.schema.dependencies import (
     Parsed,
     called_by,
     has_side_effects,
-    parsed,
+    rule_dependencies,
 )
 from dbtools.backends.postgresql.schema.names import (
     SqlNames,
@@ -183,12 +183,12 @@ class PostgresqlInspector:
             reported = await self.report(prepared, view) or await self._without_view(prepared)
             check_names(name for name, _ in reported.columns)
             await self._try(prepared)
-            return await self.inspected(prepared, reported, version)
+            return await self.inspection_of(prepared, reported, version)
 
     async def condition(self, table: Table, condition: Fragment) -> RowFilter:
         """Return the types that the server infers for the parameters, and the version of the names."""
         names, numbers = SqlNames.of(condition.text, self.path), count(1)
-        written = condition.written(lambda _: f"${next(numbers)}")
+        written = condition.to_sql(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
         sql = f"select 1 from {name} where ({written}\n)"
         with refusing(condition.text):
@@ -205,7 +205,7 @@ class PostgresqlInspector:
             casts = tuple(sql_name(each) for each in prepared.get_parameters())
             if found:
                 types = iter(casts)
-                typed = condition.written(lambda _: f"cast(null::pg_catalog.text as {next(types)})")
+                typed = condition.to_sql(lambda _: f"cast(null::pg_catalog.text as {next(types)})")
                 view = f"create temporary view {INSPECTED} as select 1 as one from {name} where ({typed}\n)"
                 await self._rolled_back(names, found, partial(self._create, found, view))
         return RowFilter(condition=condition, casts=casts, version=version)
@@ -251,7 +251,7 @@ class PostgresqlInspector:
                 await prepared.statement.fetch(*nulls)
         except asyncpg.PostgresError as exc:
             if (exc.sqlstate or "").startswith(CERTAIN):
-                raise refused(exc, prepared.query) from exc
+                raise query_error(exc, prepared.query) from exc
             if is_temporary(exc):
                 raise
 
@@ -272,12 +272,12 @@ class PostgresqlInspector:
     async def _report_on(
         self, query: PostgresqlQuery, found: Sequence[Record], creating: Sequence[str]
     ) -> QueryReport:
-        versions = await self._locked(query)
+        versions = await self._lock_tables(query)
         relation = await self._create(found, *creating)
         columns = await self.connection.fetch(QUERY_COLUMNS)
         return QueryReport(
             columns=[(name, (type, modifier)) for name, type, modifier in columns],
-            parsed=await parsed(self.connection, relation, query.text),
+            parsed=await rule_dependencies(self.connection, relation, query.text),
             versions=versions,
         )
 
@@ -286,11 +286,11 @@ class PostgresqlInspector:
         query = replace(prepared.query, before=BEFORE_COLUMNS)
         async with rolled_back(self.connection, BEGIN_INSPECTION):
             statement = await prepare_bare(self.connection, query)
-            versions = await self._locked(query)
+            versions = await self._lock_tables(query)
         columns = replace(prepared, statement=statement).columns
         return QueryReport(columns=columns, parsed=Parsed(), versions=versions)
 
-    async def _locked(self, query: PostgresqlQuery) -> tuple[str, ...]:
+    async def _lock_tables(self, query: PostgresqlQuery) -> tuple[str, ...]:
         """Return the versions of the tables that *query* reads; parsing it locks them until ROLLBACK."""
         await self.connection.prepare(query.sql)
         return tuple(row["version"] for row in await self.connection.fetch(TABLE_VERSIONS))
@@ -308,7 +308,7 @@ class PostgresqlInspector:
             calls = reversed([*names_before("(", query.text)])
             raise Refused(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
 
-    async def inspected(self, prepared: PreparedQuery, reported: QueryReport, version: str) -> Inspected:
+    async def inspection_of(self, prepared: PreparedQuery, reported: QueryReport, version: str) -> Inspected:
         """Return *reported*, about the query *prepared*, with the types of its columns and parameters.
 
         *version*: of the names in the query.

@@ -122,7 +122,7 @@ async def prepare_query(connection: Any, query: PostgresqlQuery) -> PreparedQuer
             if is_temporary(exc):
                 raise
             problem = exc
-    raise await _refused(connection, problem, replace(query, casts=casts)) from problem
+    raise await _preparation_error(connection, problem, replace(query, casts=casts)) from problem
 
 
 async def prepare_bare(connection: Any, query: PostgresqlQuery) -> Any:
@@ -134,20 +134,22 @@ async def prepare_bare(connection: Any, query: PostgresqlQuery) -> Any:
         raise Refused(message, hint="Cast it from a text or to a text, as in :p::text::daterange.") from exc
 
 
-async def _refused(connection: Any, error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
+async def _preparation_error(
+    connection: Any, error: asyncpg.PostgresError, query: PostgresqlQuery
+) -> Exception:
     """Return the error of a query that cannot be prepared, as the server words it for the bare query."""
     if error.sqlstate not in NO_GRAMMAR:
-        return refused(error, query)
+        return query_error(error, query)
     alone = replace(query, casts={}, before="", after="")
     try:
         await connection.prepare(alone.sql)
     except asyncpg.PostgresError as exc:
         if exc.sqlstate in NO_GRAMMAR:
-            return refused(exc, alone)
+            return query_error(exc, alone)
     return Refused(NOT_READING)
 
 
-def refused(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
+def query_error(error: asyncpg.PostgresError, query: PostgresqlQuery) -> Exception:
     """Return *error* for operators, with the server's message and the offset in their text."""
     position = getattr(error, "position", None)
     offset = query.offset_at(int(position) - 1) if position else None

@@ -33,7 +33,7 @@ AHEAD = 7_304_850
 ZERO: Element = sa.literal_column("0")
 
 
-def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
+def calculation_sql(term: Calculation, operands: Sequence[Element]) -> Element:
     """Return the SQL of *term*, given the SQL of its *operands*."""
     pairs = list(zip(term.operands, operands, strict=True))
     family = term.type.family
@@ -59,14 +59,14 @@ def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
             seconds = _cast(sa.extract("epoch", left.op("-")(right)), Family.DECIMAL)
             return _cast(sa.func.round(seconds.op("/")(_constant("86400")), _constant("6")), family)
         case Operation.SHIFT:
-            return _shifted(term, *pairs)
+            return _shifted_date(term, *pairs)
         case Operation.COALESCE:
-            return sa.func.coalesce(*(_usable(*each, term.type) for each in pairs))
+            return sa.func.coalesce(*(_operand_value(*each, term.type) for each in pairs))
         case _:
             return getattr(sa.func, term.operation)(_cast(operands[0], Family.TEXT))  # type: ignore[no-any-return]
 
 
-def _usable(term: Operand, value: Element, type: ColumnType) -> Element:
+def _operand_value(term: Operand, value: Element, type: ColumnType) -> Element:
     """Return *value* as one of *type*, or null if operations cannot use it."""
     if type.family in NUMERIC:
         return _number(term, value, type.family)
@@ -96,7 +96,9 @@ def _moment(term: Operand, value: Element) -> Element:
     return sa.case((value.between(_constant(FIRST), _constant(LAST_MOMENT)), value))
 
 
-def _shifted(term: Calculation, moment: tuple[Operand, Element], days: tuple[Operand, Element]) -> Element:
+def _shifted_date(
+    term: Calculation, moment: tuple[Operand, Element], days: tuple[Operand, Element]
+) -> Element:
     """Return a date that is moved by days, or null outside the years 1 to 9999.
 
     least() and greatest() ignore nulls: they turn null into a bound, which becomes null at the end.

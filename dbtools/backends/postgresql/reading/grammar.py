@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.compile.sources import LONG, Element, Grammar, Truth, Written, placing
-from dbtools.backends.compiled import ESCAPE, pin, sought
+from dbtools.backends.compile.sources import LONG, Element, Grammar, Truth, Written, dialect_with_places
+from dbtools.backends.compiled import ESCAPE, pin, search_parameter
 from dbtools.backends.postgresql.reading import arithmetic
 from dbtools.backends.postgresql.reading.arithmetic import FIRST, LAST_MOMENT, OPERATION_TYPES
 from dbtools.backends.postgresql.reading.dialect import Dialect, Named
@@ -46,9 +46,9 @@ class PostgresqlGrammar(Grammar):
 
     barrier = False
     version = ROW_VERSION
-    dialect: sa.Dialect = placing(Dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = dialect_with_places(Dialect())  # type: ignore[no-untyped-call]
 
-    def bound(self, value: object, type: ColumnType) -> object:
+    def driver_value(self, value: object, type: ColumnType) -> object:
         """Return *value* as the text that the server casts."""
         match value:
             case None:
@@ -64,9 +64,9 @@ class PostgresqlGrammar(Grammar):
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as texts."""
-        return [self.bound(value, type) for value in values]
+        return [self.driver_value(value, type) for value in values]
 
-    def pinned(self, columns: Sequence[Column], name: str) -> sa.FromClause:
+    def pinned_rows(self, columns: Sequence[Column], name: str) -> sa.FromClause:
         """Return arrays as a table."""
         lists = [self.array(pin(at), f"{_cast(each.type)}[]") for at, each in enumerate(columns)]
         columns_of_lists = (sa.func.unnest(each).label(f"k{at}") for at, each in enumerate(lists))
@@ -80,7 +80,7 @@ class PostgresqlGrammar(Grammar):
         """Return the parameter as a text that is cast to *type*."""
         return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type), type.operator_schema))
 
-    def stored(self, name: str, type: ColumnType) -> Element:
+    def stored_value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text, or an array of texts, that is cast to *type*."""
         is_array = type.family is Family.ARRAY
         return self.array(name, _cast(type)) if is_array else self.value(name, type)
@@ -88,7 +88,7 @@ class PostgresqlGrammar(Grammar):
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
         array = sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), _array_of(type))
-        column = self.keyed(column, type)
+        column = self.as_key(column, type)
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))
@@ -105,7 +105,7 @@ class PostgresqlGrammar(Grammar):
         like = text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
         if operator is Operator.STARTS_WITH:
             return like
-        wanted: Element = sa.bindparam(sought(name), type_=sa.Text)
+        wanted: Element = sa.bindparam(search_parameter(name), type_=sa.Text)
         literally: Element = sa.literal_column("'***='")
         found: Truth = text.op("~*", is_comparison=True)(literally.op("||")(wanted))
         if type.folding:
@@ -121,19 +121,21 @@ class PostgresqlGrammar(Grammar):
 
     def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
         """Compare *column* as a value of the type that an extension's operators take exactly."""
-        return super().compare(operator, self.keyed(column, type), type, *values)
+        return super().compare(operator, self.as_key(column, type), type, *values)
 
-    def keyed(self, column: Element, type: ColumnType) -> Element:
+    def as_key(self, column: Element, type: ColumnType) -> Element:
         """Return *column*, as a value of the type that an extension's operators take exactly."""
         return sa.cast(column, Named(type.cast, type.operator_schema)) if type.operator_schema else column
 
     def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
         """Compare with the query that `websearch_to_tsquery` returns for the search: it never fails."""
-        return document.op("@@", is_comparison=True)(_sought(index, name))
+        return document.op("@@", is_comparison=True)(_search_query(index, name))
 
     def rank(self, document: Element, index: TextIndex, name: str) -> Element:
         """Return the negative `ts_rank`, which depends on the document alone."""
-        rank = sa.cast(sa.func.ts_rank(document, _sought(index, name)), Named(OPERATION_TYPES[Family.NUMBER]))
+        rank = sa.cast(
+            sa.func.ts_rank(document, _search_query(index, name)), Named(OPERATION_TYPES[Family.NUMBER])
+        )
         return sa.case((self.matches(document, index, name), -rank))
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
@@ -155,15 +157,15 @@ class PostgresqlGrammar(Grammar):
         if type.family is Family.BYTES:
             length = sa.func.octet_length(column)
             start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(longest)))
-            return (column,) if longest is None else (start, _beyond(length, length, longest))
-        cell = self._read(column, type)
+            return (column,) if longest is None else (start, _long_length(length, length, longest))
+        cell = self._output_column(column, type)
         if longest is None or not type.large:
             return (cell,)
         text = sa.cast(cell, sa.Text) if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT else cell
         start = sa.func.left(text, sa.literal_column(str(longest)))
-        return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), longest))
+        return (start, _long_length(sa.func.octet_length(text), sa.func.char_length(text), longest))
 
-    def _read(self, column: Element, type: ColumnType) -> Element:
+    def _output_column(self, column: Element, type: ColumnType) -> Element:
         if type.mask is not None:
             # The type of a masked cell is hidden: its text is masked, whatever the type is.
             return sa.cast(column, sa.Text)
@@ -175,7 +177,7 @@ class PostgresqlGrammar(Grammar):
             return sa.cast(sa.func.to_json(whole), sa.Text)
         return sa.cast(column, sa.Text)
 
-    def sortable(self, column: Element, type: ColumnType) -> Element:
+    def sortable_form(self, column: Element, type: ColumnType) -> Element:
         """Return *column*, or its text if its type has no order."""
         return column if type.ordered else sa.cast(column, sa.Text)
 
@@ -185,7 +187,7 @@ class PostgresqlGrammar(Grammar):
         text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
         return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST_MOMENT)), text))
 
-    def compared(
+    def comparable_pair(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
         """Compare texts in the default collation: two columns may have different ones."""
@@ -194,9 +196,9 @@ class PostgresqlGrammar(Grammar):
         one, other = (sa.cast(each, sa.Text).collate("default") for each, _ in (left, right))
         return one, other
 
-    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+    def calculation_sql(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Compute in the types of PostgreSQL."""
-        return arithmetic.calculated(term, operands)
+        return arithmetic.calculation_sql(term, operands)
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Compute exact sums of exact types, and minima and maxima of types without these functions."""
@@ -215,10 +217,10 @@ class PostgresqlGrammar(Grammar):
                 return sa.cast(getattr(sa.func, function)(text), Named("uuid"))
             case _:
                 functions = getattr(sa.func, type.operator_schema or SYSTEM)
-                return getattr(functions, function)(self.keyed(column, type))  # type: ignore[no-any-return]
+                return getattr(functions, function)(self.as_key(column, type))  # type: ignore[no-any-return]
 
 
-def _sought(index: TextIndex, name: str) -> Element:
+def _search_query(index: TextIndex, name: str) -> Element:
     configuration = [Written([index.source])] if index.source else []
     return sa.func.websearch_to_tsquery(*configuration, sa.bindparam(name, type_=sa.Text))
 
@@ -233,6 +235,6 @@ def _array_of(type: ColumnType) -> Named:
     return Named(f"{_cast(type)}[]", type.operator_schema)
 
 
-def _beyond(size: Element, length: Element, cut: int) -> Element:
+def _long_length(size: Element, length: Element, cut: int) -> Element:
     """Return *length* only if *size*, which is never smaller but cheaper to compute, exceeds *cut*."""
     return sa.case((size > sa.literal_column(str(cut)), length))

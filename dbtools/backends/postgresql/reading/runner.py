@@ -61,7 +61,7 @@ from dbtools.backends.postgresql.schema.changes import CHANGED, confirmation
 from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import Run, RunContext
 from dbtools.statements.select import QueryShape, Shape
-from dbtools.values.cells import Cut, held
+from dbtools.values.cells import Cut, length_of
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -209,14 +209,14 @@ def is_usable(connection: Any) -> bool:
 def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may write to the database at *url*."""
 
-    async def opened() -> ServerConnection:
+    async def open_reader() -> ServerConnection:
         connection = await connect(url)
         await connection.keep_setting(MIGRATING)
         return connection
 
     # This imports the ORM, which no call needs.
     create: Callable[..., AsyncEngine] = import_module("sqlalchemy.ext.asyncio").create_async_engine
-    return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
+    return create("postgresql+asyncpg://", async_creator=open_reader, poolclass=sa.NullPool)
 
 
 async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Record], bool]:
@@ -240,7 +240,7 @@ async def _read_once(connection: ServerConnection, run: Run, sql: str) -> tuple[
     if context.session or connection.local:
         before, moment = b"", await begin_transaction(connection, context.session, begin)
     key = key_of(connection, sql, context)
-    prepared = connection.prepared(key)
+    prepared = connection.prepared_statement(key)
     if prepared is None:
         moment = moment or await begin_transaction(connection, context.session, begin)
         prepared = await connection.prepare_key(key, (f"{connection.marks} {moment}",))
@@ -277,7 +277,7 @@ def another_transaction(versions: tuple[str, ...], begin: bytes, session: Mappin
     return confirmation(versions) + ROLLBACK + begin + setting(session)
 
 
-def beginning(connection: ServerConnection, begin: bytes) -> bytes:
+def begin_messages(connection: ServerConnection, begin: bytes) -> bytes:
     """Return the messages that send *begin* and check the session."""
     return begin + messages(SAME_SESSION, connection.marks)
 
@@ -286,11 +286,11 @@ async def begin_transaction(
     connection: ServerConnection, session: Mapping[str, str], begin: bytes, after: bytes = b""
 ) -> str:
     """Send *begin*, check the session, send *after* and the settings *session*; return the start."""
-    begin = beginning(connection, begin) + after
+    begin = begin_messages(connection, begin) + after
     if connection.local:
         begin += PROCESS
     try:
-        *process, moment = await connection.carried(begin + setting(session))
+        *process, moment = await connection.carried_texts(begin + setting(session))
     except asyncpg.PostgresError as exc:
         if not (session and is_of_settings(exc)):
             raise
@@ -345,7 +345,7 @@ async def fetch_batches(
         if not found:
             return records, False
         records += found
-        room = None if room is None else room - sum(map(held, zip(*found, strict=True)))
+        room = None if room is None else room - sum(map(length_of, zip(*found, strict=True)))
     return records, True
 
 

@@ -11,11 +11,11 @@ from dbtools.backends.postgresql.run_sql.guarded import Lexeme, LexemeKind
 from dbtools.backends.postgresql.run_sql.parsing import name_lexeme, string_lexeme
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.backends.postgresql.schema.vocabulary import HABITS, SYSTEM, Vocabulary
-from dbtools.backends.run_sql import refused
-from dbtools.errors import misspelled
+from dbtools.backends.run_sql import sql_refusal
+from dbtools.errors import correction_of
 from dbtools.schema.catalog import Catalog
 from dbtools.schema.sql import code_of, words
-from dbtools.values.types import Family, quoted
+from dbtools.values.types import Family, quote
 
 #: The families of visible columns to whose types a cast is permitted.
 CASTABLE = (Family.ENUM, Family.OTHER, Family.TEXT)
@@ -83,9 +83,9 @@ class Casts:
         names = self._names(at)
         cast = self._cast_of(names)
         if cast is None:
-            rule = f"The type {quoted('.'.join(names), 60)} does not exist or is not permitted"
-            hint = HABITS.get(names[-1]) or misspelled(names[-1], self._vocabulary.types).strip()
-            raise refused(rule, hint, position=self._offset(at))
+            rule = f"The type {quote('.'.join(names), 60)} does not exist or is not permitted"
+            hint = HABITS.get(names[-1]) or correction_of(names[-1], self._vocabulary.types).strip()
+            raise sql_refusal(rule, hint, position=self._offset(at))
         length = "(1)" if names[-1] in ONE_CHARACTER and self.word(at + self._width(at)) != "(" else ""
         self._qualify(at, cast + length)
 
@@ -113,7 +113,7 @@ class Casts:
     def _names(self, at: int) -> Sequence[str]:
         """Return the name at *at*, perhaps after its schema."""
         if self.word(at) != '"':
-            raise refused("A type is missing", "Write cast(value as type).", position=self._offset(at))
+            raise sql_refusal("A type is missing", "Write cast(value as type).", position=self._offset(at))
         return [each.value for each in self._lexemes[at : at + self._width(at) : 2]]
 
     def _offset(self, at: int) -> int | None:
@@ -132,7 +132,7 @@ class Casts:
             depth += (self.word(end) == "(") - (self.word(end) == ")")
             if depth == 1 and self.word(end) == "as":
                 return end + 1
-        raise refused("A cast has no type", "Write cast(value as type).", position=self._offset(at))
+        raise sql_refusal("A cast has no type", "Write cast(value as type).", position=self._offset(at))
 
     def _turn_literal(self, at: int) -> None:
         """Write the type at *at* after its string."""
@@ -143,7 +143,9 @@ class Casts:
             # interval '2' day; any other name is an alias.
             del self._lexemes[end + 1]
             if not string.value.strip().isdigit():
-                raise refused("This is not an interval", "Write interval '1 day'.", position=string.offset)
+                raise sql_refusal(
+                    "This is not an interval", "Write interval '1 day'.", position=string.offset
+                )
             string = string_lexeme(f"{string.value} {after}", string.offset)
         self._lexemes[at : end + 1] = [string, Lexeme(LexemeKind.SIGN, "::", string.offset), *type]
 
@@ -151,7 +153,7 @@ class Casts:
         names = self._names(at)
         if names[-1] not in self._vocabulary.collations or names[:-1] not in ([], [SYSTEM]):
             hint = HABITS.get(names[-1], 'Write collate "C".')
-            raise refused("Unknown collation", hint, position=self._offset(at - 1))
+            raise sql_refusal("Unknown collation", hint, position=self._offset(at - 1))
         self._qualify(at, f"{identifier(SYSTEM)}.{identifier(names[-1])}")
 
 

@@ -25,7 +25,7 @@ from dbtools.backends.postgresql.connection.pipeline import (
     assertion,
     is_failure_of,
     messages,
-    parsing,
+    parse_message,
 )
 from dbtools.backends.postgresql.reading.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.reading.runner import (
@@ -41,13 +41,13 @@ from dbtools.backends.postgresql.run_sql.lens import lenses
 from dbtools.backends.postgresql.schema.changes import CHANGED
 from dbtools.backends.postgresql.schema.vocabulary import NAMESAKES, VOCABULARY_NUMBER, Vocabulary
 from dbtools.backends.refusals import OTHERS
-from dbtools.backends.run_sql import MISSING, OUTSIDE, SIMPLER, UNSHARED, refused, unknown_column
+from dbtools.backends.run_sql import MISSING, OUTSIDE, SIMPLER, UNSHARED, sql_refusal, unknown_column
 from dbtools.backends.runs import SqlRun
 from dbtools.errors import listing
 from dbtools.schema.catalog import Table, TableKind
 from dbtools.schema.sql import words
 from dbtools.statements.select import versions_of
-from dbtools.values.types import Family, quoted
+from dbtools.values.types import Family, quote
 
 GRAMMAR = PostgresqlGrammar()
 FIRST_OF_USERS = 16384  #: the least OID of what is not a part of the system
@@ -137,9 +137,9 @@ FAILURES: Mapping[str, Callable[[], Exception]] = {
     CHANGED: errors.SchemaChanged,
     UNSURE: Unsure,
     ELSEWHERE: partial(
-        refused, "A function that the database runs for these tables changes the session", OTHERS
+        sql_refusal, "A function that the database runs for these tables changes the session", OTHERS
     ),
-    BEYOND: partial(refused, MORE),
+    BEYOND: partial(sql_refusal, MORE),
 }
 
 
@@ -154,7 +154,7 @@ class Confined:
         self.guarded, self.run = guarded, run
         self._same_names = messages(SAME_NAMES, vocabulary.number)
         self._seen, claims = lenses(guarded.sources, run.whole)
-        self.values = tuple(_bound(run.claims.get(claim)) for claim in claims)
+        self.values = tuple(_claim_text(run.claims.get(claim)) for claim in claims)
         self._sent = guarded.sql  #: what was sent last, with the statement in it
         self._locked: frozenset[int] = frozenset()
         self._functions: set[str] = set()
@@ -167,13 +167,13 @@ class Confined:
         settings = _settings({*WATCHED, *self.run.context.session})
         counts = (f"(select pg_catalog.count(t) from {each} as t)" for each in self.guarded.sources.values())
         tables = f"{self._seen}select {', '.join(counts)}"
-        self._sent = self.selecting("1")
-        session, named, parsed, self._moment = await connection.carried(
+        self._sent = self.select_sql("1")
+        session, named, parsed, self._moment = await connection.carried_texts(
             begin
             + messages(f"select {settings}")
-            + parsing(tables)
+            + parse_message(tables)
             + LOCKED_RELATIONS
-            + parsing(self._sent)
+            + parse_message(self._sent)
             + LOCKED_RELATIONS
             + self._same_names
         )
@@ -181,12 +181,12 @@ class Confined:
         same = f"{settings} operator(pg_catalog.=) $1::pg_catalog.text"
         self._unchanged = messages(f"select where {assertion(same, ELSEWHERE)} is null", session)
         self._unchanged += self._same_names
-        self._sent = f"{self.run.context.comment}{self.selecting('q.*')}"
+        self._sent = f"{self.run.context.comment}{self.select_sql('q.*')}"
         self.prepared = await connection.prepare(self._sent, name=False)
         # Only now may something be planned, since planning runs functions on constants.
         try:
             plan, locked = await connection.texts(
-                self._explaining(tables) + self._unchanged + LOCKED_RELATIONS
+                self._explain_messages(tables) + self._unchanged + LOCKED_RELATIONS
             )
         except asyncpg.DataError as exc:
             if not self.values:
@@ -196,11 +196,11 @@ class Confined:
         self._functions = set(_functions(json.loads(plan)))
         self._locked = _numbers(locked)
 
-    def selecting(self, columns: str, rest: str = "") -> str:
+    def select_sql(self, columns: str, rest: str = "") -> str:
         """Return the SQL that selects *columns* of the rows of the statement, which is q."""
         return f"{self._seen}select {columns} from (\n{self.guarded.sql}\n) as q{rest}"
 
-    def _explaining(self, sql: str) -> bytes:
+    def _explain_messages(self, sql: str) -> bytes:
         """Return the messages that plan *sql*."""
         return messages(f"{EXPLAIN}{sql}", *self.values)
 
@@ -212,14 +212,14 @@ class Confined:
         """
         self._sent = f"{EXPLAIN}{self.plan.sql}"
         plan, locked = await connection.texts(
-            self._explaining(self.plan.sql) + self._unchanged + LOCKED_RELATIONS
+            self._explain_messages(self.plan.sql) + self._unchanged + LOCKED_RELATIONS
         )
         if not self._may_call_others:
             _compare((number for number in _numbers(locked) if number >= FIRST_OF_USERS), self._locked)
         called = {lexeme.value for lexeme in self.guarded.lexemes}
         for name in set(_functions(json.loads(plan))) - self._functions:
             if name not in called:
-                raise refused("The plan of the statement scans a function that it does not name")
+                raise sql_refusal("The plan of the statement scans a function that it does not name")
 
     async def prepare(self, connection: ServerConnection) -> None:
         """Prepare what runs in the next transaction, which fails if the server has analysed it since."""
@@ -227,7 +227,7 @@ class Confined:
         self.prepared = await connection.prepare(self._sent)
         self.values = (*self.values, self._moment)
 
-    def confirming(self, begin: bytes) -> bytes:
+    def confirm_messages(self, begin: bytes) -> bytes:
         """Return the messages that confirm all names, and then *begin* the transaction in which it runs."""
         versions = tuple(version for table in self.guarded.sources for version in versions_of(table))
         # All of its tables are locked, so they stay as they are.
@@ -258,7 +258,7 @@ class Confined:
             yield
         except asyncpg.UnsupportedClientFeatureError as exc:
             rule = "A column of the result is a row, or a range of timestamps"
-            raise refused(rule, "Cast it to text, or select its parts.") from exc
+            raise sql_refusal(rule, "Cast it to text, or select its parts.") from exc
         except asyncpg.PostgresError as exc:
             if is_lost(exc):
                 raise
@@ -276,9 +276,9 @@ class Confined:
         tables = {table.name.lower() for table in self.guarded.sources}
         if state == "42703":
             if position is None:
-                return refused(*UNSHARED)
+                return sql_refusal(*UNSHARED)
             if name in self._aliases():
-                return refused(f"There is no column {quoted(name)}", ALIAS, position=offset)
+                return sql_refusal(f"There is no column {quote(name)}", ALIAS, position=offset)
             return unknown_column(name, self.run.sql, self.run.catalog, tables=tables, position=offset)
         if state in RULE_BY_STATE:
             rule, hint = RULE_BY_STATE[state]
@@ -288,9 +288,9 @@ class Confined:
                 hint = NAMESAKES.get(name, hint)
             elif hint is QUOTED_NUMBERS:
                 hint = self._labels() or hint
-            return refused(rule.format(name=quoted(name, 60) if name else "…"), hint, position=offset)
+            return sql_refusal(rule.format(name=quote(name, 60) if name else "…"), hint, position=offset)
         if state.startswith(REFUSED_CLASSES):
-            return refused("The database cannot run this statement", SIMPLER, position=offset)
+            return sql_refusal("The database cannot run this statement", SIMPLER, position=offset)
         return cause_of(error).error()
 
     def _labels(self) -> str:
@@ -327,9 +327,9 @@ def _settings(names: Iterable[str]) -> str:
     return f"pg_catalog.concat_ws(' ', {', '.join(texts)})"
 
 
-def _bound(claim: object) -> str:
+def _claim_text(claim: object) -> str:
     """Return *claim* as a text, or raise Denied if it is missing or has several values."""
-    text = GRAMMAR.bound(claim, CLAIM)
+    text = GRAMMAR.driver_value(claim, CLAIM)
     if not isinstance(text, str):
         raise errors.Denied
     return text
@@ -343,7 +343,7 @@ def _numbers(locked: str) -> frozenset[int]:
 def _compare(locked: Iterable[int], known: frozenset[int]) -> None:
     """Raise SqlRefused unless all relations that are *locked* are *known*."""
     if not known.issuperset(locked):
-        raise refused(MORE)
+        raise sql_refusal(MORE)
 
 
 def _functions(plan: object) -> Iterator[str]:

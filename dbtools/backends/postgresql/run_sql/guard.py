@@ -27,13 +27,13 @@ from sqlglot import exp
 from dbtools.backends.compiled import identifier
 from dbtools.backends.postgresql.run_sql.casts import Casts
 from dbtools.backends.postgresql.run_sql.guarded import Guarded, Lexeme, LexemeKind, Scope
-from dbtools.backends.postgresql.run_sql.parsing import Tree, spelled
+from dbtools.backends.postgresql.run_sql.parsing import Tree, lexemes_of
 from dbtools.backends.postgresql.schema.vocabulary import HABITS, SYSTEM
-from dbtools.backends.run_sql import SIMPLER, refused, unknown_function, unknown_table
+from dbtools.backends.run_sql import SIMPLER, sql_refusal, unknown_function, unknown_table
 from dbtools.errors import SqlRefused, listing
 from dbtools.schema.catalog import Table
 from dbtools.schema.sql import words
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 #: Forms with words between their arguments.
 XML_FORMS = words("xmlelement xmlforest xmlparse xmlpi xmlroot xmlserialize xmltable")
@@ -53,7 +53,7 @@ SCOPES: OrderedDict[str, Scope] = OrderedDict()
 
 def start() -> None:
     """Parse a statement, so that the first caller need not wait for what sqlglot prepares."""
-    Tree(spelled("select 1"))
+    Tree(lexemes_of("select 1"))
 
 
 def answer(request: Mapping[str, Any]) -> Mapping[str, object]:
@@ -75,11 +75,11 @@ def answer(request: Mapping[str, Any]) -> Mapping[str, object]:
 def guard(sql: str, scope: Scope) -> Guarded:
     """Return *sql* rewritten for what *scope* shows, or raise SqlRefused."""
     if scope.vocabulary.obstacles:
-        raise refused(f"run_sql is not available. {scope.vocabulary.obstacles[0]}")
+        raise sql_refusal(f"run_sql is not available. {scope.vocabulary.obstacles[0]}")
     try:
-        return _Guard(spelled(sql), scope).guarded()
+        return _Guard(lexemes_of(sql), scope).guarded_statement()
     except RecursionError as exc:
-        raise refused("The statement is nested too deeply", SIMPLER) from exc
+        raise sql_refusal("The statement is nested too deeply", SIMPLER) from exc
 
 
 class _Guard:
@@ -94,7 +94,7 @@ class _Guard:
         self._sources: dict[Table, str] = {}
         self._calls_others = False
 
-    def guarded(self) -> Guarded:
+    def guarded_statement(self) -> Guarded:
         """Return the statement, or raise SqlRefused."""
         self._check_nodes()
         self._check_names()
@@ -111,16 +111,16 @@ class _Guard:
         for lexeme, after in zip_longest(self._lexemes, self._lexemes[1:]):
             if lexeme.kind is LexemeKind.NAME and lexeme.value in SYSTEM_COLUMNS:
                 rule = f"The system column {lexeme.value} is not permitted"
-                raise refused(rule, "Use the key of the table.", position=lexeme.offset)
+                raise sql_refusal(rule, "Use the key of the table.", position=lexeme.offset)
             is_call = lexeme.kind is LexemeKind.NAME and after is not None and after.text == "("
             if is_call and lexeme.value in XML_FORMS:
                 rule = f"{lexeme.value} is not supported"
-                raise refused(rule, "Select the values, without XML.", position=lexeme.offset)
+                raise sql_refusal(rule, "Select the values, without XML.", position=lexeme.offset)
             if lexeme.kind is not LexemeKind.SIGN or lexeme.text in PUNCTUATION:
                 continue
             if lexeme.text not in signs:
                 rule = f"The operator {lexeme.text} is not permitted"
-                raise refused(rule, HABITS.get(lexeme.text, ""), position=lexeme.offset)
+                raise sql_refusal(rule, HABITS.get(lexeme.text, ""), position=lexeme.offset)
             schema = signs[lexeme.text]
             if schema and lexeme.text not in PRECEDING:
                 lexeme.replacement = f"operator({identifier(schema)}.{lexeme.text})"
@@ -141,13 +141,13 @@ class _Guard:
                 case exp.Column() if node.args.get("db"):
                     self._shorten_column(node)
         if tables > MOST_TABLES:
-            raise refused(f"The statement names more than {MOST_TABLES} tables", SIMPLER)
+            raise sql_refusal(f"The statement names more than {MOST_TABLES} tables", SIMPLER)
 
     def _lexeme_of(self, node: exp.Expr) -> int:
         """Return the number of the lexeme that *node*, a name, is."""
         at = self._tree.lexeme_of(node)
         if at is None or self._lexemes[at].kind is not LexemeKind.NAME:
-            raise refused("A name is not permitted here", SIMPLER, position=self._tree.offset_of(node))
+            raise sql_refusal("A name is not permitted here", SIMPLER, position=self._tree.offset_of(node))
         return at
 
     def _name_in(self, cte: exp.CTE) -> int:
@@ -167,7 +167,7 @@ class _Guard:
         """Write schema.table.column as table.column, since tables have aliases."""
         if node.args.get("catalog"):
             position = self._tree.offset_of(node)
-            raise refused("A name has too many parts", "Write table.column.", position=position)
+            raise sql_refusal("A name has too many parts", "Write table.column.", position=position)
         self._drop(self._lexeme_of(node.args["db"]))
 
     def _drop(self, at: int) -> None:
@@ -181,21 +181,21 @@ class _Guard:
         table = self._table_of(node)
         if table is None:
             raise self._unknown_table(node, offset)
-        label = quoted(self._catalog.label(table), 60)
+        label = quote(self._catalog.label(table), 60)
         if not table.aggregated:
             rule = f"run_sql cannot read {label}, whose rows may not be aggregated"
-            raise refused(rule, "Use the tools that list its rows.", position=offset)
+            raise sql_refusal(rule, "Use the tools that list its rows.", position=offset)
         if (function := self._vocabulary.checked.get(table.location)) is not None:
             rule = f"run_sql cannot read {label}: the CHECK of a domain in it calls {function}"
-            raise refused(rule, "[functions] does not permit this function.", position=offset)
+            raise sql_refusal(rule, "[functions] does not permit this function.", position=offset)
         if table.location in self._whole:
             return self._sources.setdefault(table, f"{identifier(table.schema)}.{identifier(table.name)}")
         # PostgreSQL would ignore the word before the name of a CTE.
         if node.args.get("only") or self._word(at - (3 if node.db else 1)) == "only":
-            raise refused(f"ONLY is not permitted for {label}", "Leave it out.", position=offset)
+            raise sql_refusal(f"ONLY is not permitted for {label}", "Leave it out.", position=offset)
         if node.args.get("sample"):
             rule = f"TABLESAMPLE is not permitted for {label}, of which you see a part"
-            raise refused(rule, "Write where random() < 0.1.", position=offset)
+            raise sql_refusal(rule, "Write where random() < 0.1.", position=offset)
         return self._sources.setdefault(table, identifier(f"dbtools table {at}"))
 
     def _table_of(self, node: exp.Table) -> Table | None:
@@ -213,8 +213,8 @@ class _Guard:
 
     def _unknown_table(self, node: exp.Table, offset: int) -> SqlRefused:
         if len(known := self._namesakes(node)) > 1 and not node.db:
-            names = listing(self._catalog.qualified(each) for each in known)
-            return refused(f"{quoted(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
+            names = listing(self._catalog.full_name(each) for each in known)
+            return sql_refusal(f"{quote(node.name, 60)} is ambiguous", f"Write {names}.", position=offset)
         name = ".".join(each for each in (node.catalog, node.db, node.name) if each)
         return unknown_table(name, self._catalog, position=offset)
 
@@ -227,8 +227,8 @@ class _Guard:
         like_columns = {*self._calls_like_columns()}
         for at, lexeme in enumerate(self._lexemes):
             if lexeme.kind in (LexemeKind.NAME, LexemeKind.STRING) and at not in read | called:
-                raise refused(
-                    f"{quoted(lexeme.value, 40)} is not permitted here", SIMPLER, position=lexeme.offset
+                raise sql_refusal(
+                    f"{quote(lexeme.value, 40)} is not permitted here", SIMPLER, position=lexeme.offset
                 )
             if lexeme.kind is LexemeKind.KEYWORD and at in called and lexeme.text not in FUNCTION_KEYWORDS:
                 raise self._unknown_function(lexeme.text, lexeme.offset)

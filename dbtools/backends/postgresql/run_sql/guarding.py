@@ -17,7 +17,7 @@ from dbtools.backends.postgresql.run_sql.lens import is_whole
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary
 from dbtools.backends.processes import LOST, WorkerPool
 from dbtools.backends.refusals import Cause
-from dbtools.backends.run_sql import SIMPLER, refused
+from dbtools.backends.run_sql import SIMPLER, sql_refusal
 from dbtools.backends.runs import SqlRun
 from dbtools.schema.catalog import Catalog, Column, Table
 
@@ -61,7 +61,7 @@ class Guards:
             case "refused":
                 raise errors.SqlRefused(answer["message"], hint=answer["hint"])
             case _:
-                raise refused(TOO_LARGE, SIMPLER)
+                raise sql_refusal(TOO_LARGE, SIMPLER)
 
     async def close(self) -> None:
         """End the processes."""

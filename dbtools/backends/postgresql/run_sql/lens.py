@@ -61,7 +61,7 @@ def lenses(sources: Mapping[Table, str], whole: Catalog) -> tuple[str, Sequence[
     It is WITH and what a role sees of *sources*, tables by the names by which the statement reads them.
     """
     seen = ", ".join(
-        f"{name} as not materialized ({_written(table)})"
+        f"{name} as not materialized ({_lens_sql(table)})"
         for table, name in sources.items()
         if not is_whole(table, whole)
     )
@@ -72,7 +72,7 @@ def lenses(sources: Mapping[Table, str], whole: Catalog) -> tuple[str, Sequence[
 
 
 @bounded_cache
-def _written(table: Table) -> str:
+def _lens_sql(table: Table) -> str:
     grammar = LensGrammar()
     rows = source(table, "t", grammar, grammar.claims, guarded=True, tied={}, searched=False)
     shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
@@ -100,11 +100,11 @@ def _cell(rows: sa.FromClause, column: Column) -> Element:
         case Mask.REDACT:
             return sa.cast(sa.literal_column(f"'{REDACTED}'"), TEXT_TYPE)
         case Mask.PARTIAL:
-            return _partial(sa.cast(cell, TEXT_TYPE))
+            return _partial_mask(sa.cast(cell, TEXT_TYPE))
 
 
-def _partial(text: Element) -> Element:
-    """Return the first character of *text*, and the domain if it is an address, as cells.masked does."""
+def _partial_mask(text: Element) -> Element:
+    """Return the first character of *text*, and the domain if it is an address, as cells.mask_cell does."""
     system = sa.func.pg_catalog
     most: Element = sa.literal_column(str(READ_OF_MASKED[Mask.PARTIAL] + 1))
     domain = system.substring(system.left(text, most), sa.literal_column(f"'{DOMAIN}'"))

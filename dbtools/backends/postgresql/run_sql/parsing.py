@@ -22,10 +22,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from dbtools.backends.compiled import identifier
 from dbtools.backends.postgresql.run_sql.guarded import Lexeme, LexemeKind, habit
-from dbtools.backends.postgresql.schema.types import cut, lexis, name_of, string_of
-from dbtools.backends.run_sql import SELECT_ONLY, SIMPLER, refused, statement_of
+from dbtools.backends.postgresql.schema.types import cut_name, lexis, name_of, string_of
+from dbtools.backends.run_sql import SELECT_ONLY, SIMPLER, sql_refusal, statement_of
 from dbtools.schema.sql import Token, TokenKind, words
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 MOST_LEXEMES = 4_000
 DEEPEST_BRACKETS = 40  #: brackets within each other
@@ -81,7 +81,7 @@ WORDED_FUNCTIONS = words("CAST EXTRACT OVERLAY POSITION SUBSTRING TRIM")
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 
-def spelled(sql: str) -> list[Lexeme]:
+def lexemes_of(sql: str) -> list[Lexeme]:
     """Return the lexemes of *sql*, or raise SqlRefused."""
     tokens = _tokens(sql)
     keywords = _keywords([_sign_of(token) for token in tokens])
@@ -89,7 +89,7 @@ def spelled(sql: str) -> list[Lexeme]:
     for at, token in enumerate(tokens):
         lexeme = _lexeme(token, is_keyword=at in keywords)
         if lexeme.kind is LexemeKind.STRING and lexemes and lexemes[-1].kind is LexemeKind.STRING:
-            raise refused("A string follows another one", "Write || between them.", position=token.offset)
+            raise sql_refusal("A string follows another one", "Write || between them.", position=token.offset)
         lexemes.append(lexeme)
     return lexemes
 
@@ -101,17 +101,17 @@ def string_lexeme(value: str, offset: int) -> Lexeme:
 
 def name_lexeme(name: str, offset: int) -> Lexeme:
     """Return the quoted *name*."""
-    name = cut(name)
+    name = cut_name(name)
     return Lexeme(LexemeKind.NAME, identifier(name), offset, name)
 
 
 def _tokens(sql: str) -> Sequence[Token]:
     tokens = list(_with_whole_numbers(statement_of(sql, lexis), sql))
     if len(tokens) > MOST_LEXEMES:
-        raise refused(f"The statement has more than {MOST_LEXEMES} words and signs", "Split it.")
+        raise sql_refusal(f"The statement has more than {MOST_LEXEMES} words and signs", "Split it.")
     depths = ((each.kind is TokenKind.OPENING) - (each.kind is TokenKind.CLOSING) for each in tokens)
     if max(accumulate(depths)) > DEEPEST_BRACKETS:
-        raise refused(f"More than {DEEPEST_BRACKETS} brackets are nested", "Use WITH.")
+        raise sql_refusal(f"More than {DEEPEST_BRACKETS} brackets are nested", "Use WITH.")
     return tokens
 
 
@@ -125,7 +125,7 @@ def _with_whole_numbers(tokens: Sequence[Token], sql: str) -> Iterator[Token]:
             found = NUMBER_LITERAL.match(sql, token.offset)
             if found is None:
                 hint = "Separate them by a space."
-                raise refused("A number ends in letters", hint, position=token.offset)
+                raise sql_refusal("A number ends in letters", hint, position=token.offset)
             token = Token(TokenKind.NUMBER, found[0], token.offset, found.end())
         end = token.end
         yield token
@@ -222,15 +222,15 @@ class Tree:
         try:
             trees = _Dialect().parse(sql)
         except sqlglot.errors.SqlglotError as exc:
-            raise self._unreadable(exc) from exc
+            raise self._syntax_error(exc) from exc
         if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
-            raise refused("This is not a SELECT", SELECT_ONLY)
+            raise sql_refusal("This is not a SELECT", SELECT_ONLY)
         self.root = trees[0]
         self.nodes = list(self.root.walk())
         for node in self.nodes:
             if type(node).__name__ not in NODES and not isinstance(node, exp.Binary | exp.Unary):
                 construct = f"The construct {type(node).__name__.lower()} is not permitted"
-                raise refused(construct, SIMPLER, position=self.offset_of(node))
+                raise sql_refusal(construct, SIMPLER, position=self.offset_of(node))
 
     def lexeme_of(self, node: object) -> int | None:
         """Return the number of the lexeme that *node*, a name, a call or a value, is."""
@@ -242,14 +242,14 @@ class Tree:
         found = [at for each in node.walk() if (at := self.lexeme_of(each)) is not None]
         return self._lexemes[min(found)].offset if found else None
 
-    def _unreadable(self, error: Exception) -> Exception:
+    def _syntax_error(self, error: Exception) -> Exception:
         """Return the refusal of what sqlglot cannot parse."""
         column = (getattr(error, "errors", None) or [{}])[0].get("col") or 0
         last = max((at for start, at in self._places.items() if start < column), default=0)
         lexeme = self._lexemes[last]
-        rule = f"Syntax error near {quoted(lexeme.value or lexeme.text, 40)}"
+        rule = f"Syntax error near {quote(lexeme.value or lexeme.text, 40)}"
         hint = "Is a word missing, or a column named like a keyword? Write it in double quotes."
-        return refused(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
+        return sql_refusal(rule, habit(self._lexemes, last) or hint, position=lexeme.offset)
 
 
 def _read_as(lexeme: Lexeme, after: Lexeme | None = None, *, before: Lexeme | None) -> str:

@@ -36,8 +36,8 @@ from dbtools.backends.postgresql.reading.runner import (
     ANALYSES,
     ROLLBACK,
     Unsure,
+    begin_messages,
     begin_transaction,
-    beginning,
     cause_of,
     fetch_batches,
     limited,
@@ -50,7 +50,7 @@ from dbtools.backends.postgresql.run_sql.guarding import Guards
 from dbtools.backends.postgresql.schema.types import NO_MODIFIER, DeclaredTypes, duration, read_types
 from dbtools.backends.postgresql.schema.vocabulary import Vocabulary, read_vocabulary
 from dbtools.backends.refusals import Cause
-from dbtools.backends.run_sql import SqlExplanation, refused
+from dbtools.backends.run_sql import SqlExplanation, sql_refusal
 from dbtools.backends.runs import SqlRun
 from dbtools.errors import listing
 from dbtools.schema.catalog import Column
@@ -113,7 +113,7 @@ class PostgresqlFreeRunner:
     def __init__(self, url: str, guards: Guards | None = None) -> None:
         self.guards = guards or Guards()
         connect = partial(_connect, url)
-        self.pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_ended)
+        self.pool = Pool(connect, size=CONNECTIONS, is_usable=_is_usable, end=_close_connection)
         self._vocabularies: dict[object, Vocabulary] = {}
         self._types: dict[object, Any] = {}  #: rows of types
         self._stopping: set[asyncio.Future[None]] = set()
@@ -228,10 +228,10 @@ class PostgresqlFreeRunner:
             await begin_transaction(connection, context.session, begin, settings)
             begin = b""
         else:
-            begin = beginning(connection, begin) + settings
+            begin = begin_messages(connection, begin) + settings
         with statement.worded():
             await statement.check(connection, begin)
-            statement.plan = await self._planned(connection, statement)
+            statement.plan = await self._result_plan(connection, statement)
             await statement.audit(connection)
 
     async def _vocabulary(self, run: SqlRun) -> Vocabulary:
@@ -246,11 +246,13 @@ class PostgresqlFreeRunner:
             self._vocabularies[key] = found
         return self._vocabularies[key]
 
-    async def _planned(self, connection: ServerConnection, statement: Confined) -> Compiled:
+    async def _result_plan(self, connection: ServerConnection, statement: Confined) -> Compiled:
         """Return the plan of *statement*, with the types of the server."""
         attributes = statement.prepared.get_attributes()
         if not attributes or len(attributes) > MOST_COLUMNS:
-            raise refused(f"A result has from 1 to {MOST_COLUMNS} columns", "Name the columns that you need.")
+            raise sql_refusal(
+                f"A result has from 1 to {MOST_COLUMNS} columns", "Name the columns that you need."
+            )
         numbers = {(each.type.oid, NO_MODIFIER) for each in attributes}
         rows = await read_types(connection, numbers - self._types.keys())
         # Types of users may change.
@@ -258,7 +260,7 @@ class PostgresqlFreeRunner:
         types = DeclaredTypes([*self._types.values(), *rows])
         longest = statement.run.longest
         columns = (Column(name=each.name, type=types[each.type.oid, NO_MODIFIER].type) for each in attributes)
-        return _wrapped(statement, tuple(Output(column, longest) for column in columns))
+        return _limited_plan(statement, tuple(Output(column, longest) for column in columns))
 
 
 async def _explanation(connection: ServerConnection, statement: Confined) -> SqlExplanation:
@@ -280,7 +282,11 @@ async def _result(connection: ServerConnection, statement: Confined) -> ResultSe
     batch = max(1, BYTES_AT_ONCE // max(1, plan.most_bytes))
     with statement.worded():
         await statement.prepare(connection)
-        prepared, values, before = statement.prepared, statement.values, statement.confirming(statement.begin)
+        prepared, values, before = (
+            statement.prepared,
+            statement.values,
+            statement.confirm_messages(statement.begin),
+        )
         if batch > run.limit:
             # A spent session is ended with the transaction: behind a pooler, only that is sure to be in it.
             end = b"" if connection.is_spent else ROLLBACK + CLEAN
@@ -300,14 +306,14 @@ def _cell(at: int, output: Output) -> tuple[str, ...]:
     return tuple(str(cell.compile(dialect=GRAMMAR.dialect)) for cell in cells)
 
 
-def _wrapped(statement: Confined, outputs: tuple[Output, ...]) -> Compiled:
+def _limited_plan(statement: Confined, outputs: tuple[Output, ...]) -> Compiled:
     """Return a plan that cuts rows and cells of *statement* in the server."""
     read = [_cell(at, output) for at, output in enumerate(outputs)]
     select = ", ".join([cell for cell, *_ in read] + [other for _, *others in read for other in others])
     names = ", ".join(identifier(f"c{at}") for at in range(len(outputs)))
-    sql = statement.selecting(select, f" ({names}) limit {statement.run.limit + 1}")
+    sql = statement.select_sql(select, f" ({names}) limit {statement.run.limit + 1}")
     shape = QueryShape(name="run_sql", pieces=(sql,), outputs=outputs, types={}, casts={})
-    return Compiled(shape=shape, sql=sql, one=GRAMMAR.bound, many=GRAMMAR.bound_list)
+    return Compiled(shape=shape, sql=sql, one=GRAMMAR.driver_value, many=GRAMMAR.bound_list)
 
 
 async def _connect(url: str) -> ServerConnection:
@@ -336,7 +342,7 @@ def _is_usable(connection: ServerConnection) -> bool:
     return is_open and not (is_stopping or connection.is_spent)
 
 
-def _ended(connection: ServerConnection) -> asyncio.Future[object] | None:
+def _close_connection(connection: ServerConnection) -> asyncio.Future[object] | None:
     """Close *connection*, if necessary after its statement has ended; the future is then done."""
     ended: asyncio.Future[Any] | None = connection.stopping
     if ended is None or ended.done():

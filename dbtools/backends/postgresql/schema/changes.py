@@ -183,7 +183,7 @@ async def fingerprint(connection: Any) -> str:
     return str(await connection.fetchval(FINGERPRINT))
 
 
-def together(versions: Iterable[str]) -> str:
+def view_version(versions: Iterable[str]) -> str:
     """Return the version of a view from the *versions* of itself and of the views that it reads."""
     return SEPARATOR.join(versions)
 
@@ -192,7 +192,7 @@ def together(versions: Iterable[str]) -> str:
 def confirmation(versions: tuple[str, ...]) -> bytes:
     """Return messages that fail unless all tables, and names in operators' SQL, have their *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
-    return b"".join(_confirming(each.split()) for each in single)
+    return b"".join(_confirm_messages(each.split()) for each in single)
 
 
 def are_named(versions: Iterable[str]) -> bool:
@@ -200,7 +200,7 @@ def are_named(versions: Iterable[str]) -> bool:
     return any(len(version.split()) == NAMED_VALUES for version in versions if SEPARATOR not in version)
 
 
-def _confirming(values: Sequence[str]) -> bytes:
+def _confirm_messages(values: Sequence[str]) -> bytes:
     if len(values) == NAMED_VALUES:
         return messages(NAMES_CONFIRMATION, *map(unquote, values))
     return messages(CONFIRMATION, *values)

@@ -15,7 +15,7 @@ from asyncpg import Record
 from dbtools.backends.port import ColumnPlace
 from dbtools.backends.postgresql.schema.names import of_extension
 from dbtools.backends.postgresql.schema.types import lexis, name_of, names_before
-from dbtools.schema.sql import Token, code_of, grouped, words
+from dbtools.schema.sql import Token, code_of, nest, words
 
 #: The volatile system functions that a query may call. All others may write, or affect more than their
 #: own statement: a read-only transaction stops few of them.
@@ -110,7 +110,7 @@ class Parsed:
         return tuple(dict.fromkeys(f"{row['schema']}.{row['name']}" for row in self.called if row["reads"]))
 
 
-async def parsed(connection: Any, relation: int, sql: str) -> Parsed:
+async def rule_dependencies(connection: Any, relation: int, sql: str) -> Parsed:
     """Return what the rule of *relation*, which is the query *sql*, reads and calls."""
     reads = await reads_of(connection, {relation: sql})
     return Parsed(reads=reads[relation], called=await called_by(connection, [relation], sql))
@@ -148,7 +148,7 @@ def whole_rows(sql: str) -> Set[str]:
     """Return the tables of *sql* whose name or alias stands where a value does, as in `to_jsonb(t)`."""
     aliases: dict[str, str] = {}
     values: set[str] = set()
-    for group in grouped(code_of(sql, lexis), sql).groups():
+    for group in nest(code_of(sql, lexis), sql).groups():
         clause = table = ""
         around = ["", *group.words, "", ""]
         for part, before, after, behind in zip(group.parts, around, around[2:], around[3:], strict=False):

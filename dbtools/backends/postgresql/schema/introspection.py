@@ -13,7 +13,7 @@ from asyncpg import Record
 from dbtools.backends.checks import Check, limits_of, read_checks
 from dbtools.backends.postgresql.connection.pipeline import DriverConnection
 from dbtools.backends.postgresql.schema import catalog_queries
-from dbtools.backends.postgresql.schema.changes import fingerprint, together
+from dbtools.backends.postgresql.schema.changes import fingerprint, view_version
 from dbtools.backends.postgresql.schema.dependencies import CHILDREN, READ_RELATIONS
 from dbtools.backends.postgresql.schema.predicates import predicate_of, read_partial_keys
 from dbtools.backends.postgresql.schema.types import DeclaredTypes, lexis, read_types
@@ -27,8 +27,8 @@ from dbtools.schema.catalog import (
     Table,
     TableKind,
     TextIndex,
-    identifying,
-    searched,
+    identity_columns,
+    with_indexes,
 )
 from dbtools.values.types import ColumnType, Family
 
@@ -111,7 +111,7 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         default_schema=default_schema,
         search_path=tuple(search_path),
         warnings=(
-            *selection.idle([(row["schema"], row["name"]) for row in found]),
+            *selection.idle_warnings([(row["schema"], row["name"]) for row in found]),
             *(UNPOPULATED.format(f"{each.schema}.{each.name}") for each in tables if not each.populated),
         ),
         posture=_posture(posture),
@@ -199,7 +199,7 @@ def _identity(row: Record, keys: Sequence[Key], columns: Mapping[int, Column]) -
     if TABLE_KINDS[row["kind"]] not in (TableKind.TABLE, TableKind.PARTITIONED) or row["inherited"]:
         return ()
     primary = next((key.columns for key in keys if key.primary), ())
-    return identifying(column for column in columns.values() if column.name in primary) or PLACE
+    return identity_columns(column for column in columns.values() if column.name in primary) or PLACE
 
 
 def _tables(
@@ -212,13 +212,13 @@ def _tables(
             name=row["name"],
             schema=row["schema"],
             kind=TABLE_KINDS[row["kind"]],
-            columns=searched(
+            columns=with_indexes(
                 tuple(columns[number].values()),
                 _text_indexes(text_indexes.get(number, ()), [each.name for each in columns[number].values()]),
             ),
             keys=(keys := _keys(facts.keys.get(number, ()), columns)),
             identity=_identity(row, keys, columns[number]),
-            unique=frozenset(_unique(facts.keys.get(number, ()), columns)),
+            unique=frozenset(_unique_columns(facts.keys.get(number, ()), columns)),
             lesser_keys=(
                 *_nullable_keys(facts.keys.get(number, ()), columns),
                 *_partial_keys(partial_keys.get(number, ()), columns),
@@ -266,9 +266,9 @@ def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
     """Yield *tables*; the version of a view includes the versions of the views that it reads."""
     catalog = Catalog(tables=tuple(tables))
     for table in tables:
-        beneath = sorted(catalog.beneath(table), key=lambda each: each.location)
+        beneath = sorted(catalog.underlying_tables(table), key=lambda each: each.location)
         views = [each.version for each in beneath if each.kind is TableKind.VIEW]
-        yield replace(table, version=together((table.version, *views))) if views else table
+        yield replace(table, version=view_version((table.version, *views))) if views else table
 
 
 def _columns(facts: _Facts) -> ColumnsByNumber:
@@ -314,7 +314,7 @@ def _keys(rows: Iterable[Record], columns: ColumnsByNumber) -> tuple[Key, ...]:
     return tuple(keys.values())
 
 
-def _unique(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[str]:
+def _unique_columns(rows: Iterable[Record], columns: ColumnsByNumber) -> Iterator[str]:
     single = (row for row in rows if len(row["columns"]) == 1)
     return (column.name for row in single for column in _find(columns, row["relation"], row["columns"]))
 

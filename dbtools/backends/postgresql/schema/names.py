@@ -21,7 +21,7 @@ from urllib.parse import quote
 from asyncpg import Record
 
 from dbtools.backends.postgresql.connection.pipeline import rolled_back
-from dbtools.backends.postgresql.schema.types import cut, lexis, name_of, string_of
+from dbtools.backends.postgresql.schema.types import cut_name, lexis, name_of, string_of
 from dbtools.backends.postgresql.schema.vocabulary import IMPLIED
 from dbtools.errors import Refused
 from dbtools.schema.sql import QUOTED, Token, TokenKind, code_of, words
@@ -68,7 +68,7 @@ def is_member(catalog: str, row: str) -> str:
     )"""
 
 
-def _named(kind: str, catalog: str, prefix: str, names: str, described: str, rest: str = "") -> str:
+def _named_objects(kind: str, catalog: str, prefix: str, names: str, described: str, rest: str = "") -> str:
     """Return the SELECT of the users' objects in *catalog* that have one of *names*."""
     return f"""
 select '{kind}' as kind, 'pg_catalog.{catalog}'::pg_catalog.regclass::pg_catalog.oid as class,
@@ -105,7 +105,7 @@ NAMED_KINDS = (
 NAMED = f"""
 with {SCHEMAS},
 named as (
-{" union all ".join(_named(*kind) for kind in NAMED_KINDS)}
+{" union all ".join(_named_objects(*kind) for kind in NAMED_KINDS)}
     union all
     select 'cast', 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid, f.oid, s.nspname::text,
         f.proname::text, f.oid::pg_catalog.regprocedure::text, f.proowner,
@@ -259,7 +259,7 @@ class _Found:
                     self.bare.add(sign)
                 if token.word:
                     # In an encoding of single bytes, the server folds all letters.
-                    self._add_name(cut(token.word), is_placed)
+                    self._add_name(cut_name(token.word), is_placed)
                 self._add_name(name_of(token), is_placed)
             case TokenKind.TEXT:
                 # The server joins strings on several lines.
@@ -273,7 +273,7 @@ class _Found:
     def _add_text(self, text: str) -> None:
         """Add the names in *text*, which may be cast to a type whose values are names."""
         found = [*NAME_IN_TEXT.finditer(text)]
-        names = [cut(each[1].replace('""', '"')) if each[1] else _folded(each[2]) for each in found]
+        names = [cut_name(each[1].replace('""', '"')) if each[1] else _folded_name(each[2]) for each in found]
         if all(text[here.end() : there.start()].strip() == "." for here, there in pairwise(found)):
             for at, name in enumerate(names):
                 self._add_name(name, is_placed=at > 0)
@@ -297,7 +297,7 @@ def _is_escaped(first: Token, sign: Token, quote: Token) -> bool:
     return is_one and first.word == "u" and sign.text == "&" and quote.kind in QUOTED
 
 
-def _folded(word: str) -> str:
+def _folded_name(word: str) -> str:
     return name_of(Token(TokenKind.WORD, word, 0, 0))
 
 

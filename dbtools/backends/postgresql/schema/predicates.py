@@ -97,12 +97,12 @@ def predicate_of(row: Record) -> str:
     tokens = [*[NO_TOKEN] * 3, *code_of(row["condition"], lexis), NO_TOKEN]
     names = ConditionNames(columns=frozenset(row["reads"]), functions=frozenset(row["functions"]))
     try:
-        return " ".join(_written(tokens[at - 3 : at + 2], names) for at in range(3, len(tokens) - 1))
+        return " ".join(_qualified_token(tokens[at - 3 : at + 2], names) for at in range(3, len(tokens) - 1))
     except ValueError:
         return ""
 
 
-def _written(around: Sequence[Token], names: ConditionNames) -> str:
+def _qualified_token(around: Sequence[Token], names: ConditionNames) -> str:
     """Return the fourth token of *around* with its schema, or raise ValueError."""
     first, second, before, token, _ = around
     match token.kind:

@@ -203,11 +203,11 @@ class DeclaredTypes:
         parts = [self[type, modifier] for type, modifier, _ in row["parts"]]
         if row["kind"] == "d":
             return _domain(row, parts[0])
-        made = self._undomained(row, [part.type for part in parts])
+        made = self._base_type(row, [part.type for part in parts])
         made = replace(made, folding=row["folding"] or "")
         return DeclaredType(type=made if row["reachable"] else replace(made, equatable=False, ordered=False))
 
-    def _undomained(self, row: "Record", parts: Sequence[ColumnType]) -> ColumnType:
+    def _base_type(self, row: "Record", parts: Sequence[ColumnType]) -> ColumnType:
         named = ColumnType(family=Family.OTHER, name=row["name"], cast=row["cast"])
         made = replace(
             named,
@@ -228,7 +228,7 @@ class DeclaredTypes:
                 item = self._rows[type, modifier]["cast"]
                 return replace(made, family=Family.ARRAY, cast=f"{item}[]", element=parts[0])
             case _:
-                return _scalar(row)
+                return _scalar_type(row)
 
 
 def _domain(row: "Record", base: DeclaredType) -> DeclaredType:
@@ -262,7 +262,7 @@ def sql_name(type: "asyncpg.Type") -> str:
     return f"{identifier(type.schema)}.{name}"
 
 
-def _scalar(row: "Record") -> ColumnType:
+def _scalar_type(row: "Record") -> ColumnType:
     # Decoding the name of an object or a role fails if it does not exist, which would reveal existing names;
     # comparing single bytes fails if the planner has statistics about them.
     name = row["own_name"] if row["native"] else ""
@@ -317,7 +317,7 @@ def placeholder_hint(state: str | None, sql: str) -> str:
     return "? is not a parameter: write :name." if state in MISWRITTEN and any(marks) else ""
 
 
-def cut(name: str) -> str:
+def cut_name(name: str) -> str:
     """Return *name* as the server cuts it."""
     return name.encode()[:NAME_BYTES].decode(errors="ignore")
 
@@ -325,8 +325,8 @@ def cut(name: str) -> str:
 def name_of(token: Token) -> str:
     """Return the name that *token* is to the server, which folds ASCII letters only."""
     if token.kind is TokenKind.NAME:
-        return cut(token.value)
-    return cut("".join(c.lower() if c.isascii() else c for c in token.text))
+        return cut_name(token.value)
+    return cut_name("".join(c.lower() if c.isascii() else c for c in token.text))
 
 
 def string_of(token: Token) -> str:
@@ -338,10 +338,10 @@ def string_of(token: Token) -> str:
         mark = text.index("$", 1) + 1
         return text[mark:-mark]
     # The server rejects bytes that are not UTF-8.
-    return b"".join(_unescaped(text[2:-1])).decode(errors="replace")
+    return b"".join(_unescape(text[2:-1])).decode(errors="replace")
 
 
-def _unescaped(content: str) -> Iterator[bytes]:
+def _unescape(content: str) -> Iterator[bytes]:
     """Yield the *content* of a string E'…' without escapes."""
     end = 0
     for found in ESCAPE.finditer(content):

@@ -290,7 +290,7 @@ class Vocabulary:
 
 async def read_offer(connection: Any, path: Sequence[str], rules: FunctionRules) -> SqlOffer:
     """Return whether ad-hoc SQL may run on the search *path*, if functions are permitted by *rules*."""
-    operators = await connection.fetch(OPERATORS, _searched(path), list(UNWRITTEN))
+    operators = await connection.fetch(OPERATORS, _searched_schemas(path), list(UNWRITTEN))
     obstacles = _obstacles(operators, await connection.fetch(CASTS), rules)
     version = connection.get_settings().server_version.split()[0]
     return SqlOffer(server=f"PostgreSQL {version}", obstacle=" ".join(obstacles))
@@ -309,7 +309,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
         if row["takes_one"] and not permitted:
             attributes.add(row["name"])
             attributes_of_rows |= {row["name"]} if row["takes_row"] else set()
-    operators = await connection.fetch(OPERATORS, _searched(path), None)
+    operators = await connection.fetch(OPERATORS, _searched_schemas(path), None)
     casts, types = await connection.fetch(CASTS), await connection.fetch(TYPE_NAMES)
     rows = await connection.fetch(CHECKED)
     checked = [row for row in rows if not rules.permits(row["function"], row["schema"])]
@@ -320,7 +320,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
     blocked = {row["target"] for row in casts if not rules.permits(row["function"], row["schema"])}
     blocked |= {row["type"] for row in checked}
     return Vocabulary(
-        path=_searched(path),
+        path=_searched_schemas(path),
         functions=functions,
         operators={
             name: "".join(known) if len(known) == 1 else ""
@@ -342,7 +342,7 @@ async def read_vocabulary(connection: Any, path: Sequence[str], rules: FunctionR
     )
 
 
-def _searched(path: Sequence[str]) -> Sequence[str]:
+def _searched_schemas(path: Sequence[str]) -> Sequence[str]:
     """Return the schemas of unqualified names, that of the system first."""
     return list(dict.fromkeys((SYSTEM, *path)))
 

@@ -30,7 +30,7 @@ from dbtools.policy.roles import Role, restrict
 from dbtools.queries import Permitted
 from dbtools.schema.catalog import Catalog, Location, Table
 from dbtools.schema.paths import Paths
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 Need = tuple[Location, str, str]  #: a table, a privilege, and a column; empty: the rows, or all columns
 WRITE_JOURNAL = (SCHEMA, "dbtools_write")  #: the journal of changes
@@ -131,7 +131,7 @@ async def write_script(
     if writer and changing:
         # Both logins switch to this role, so it needs the privileges of both.
         needed = {login: reading | changing if set_role else reading, writer: changing}
-    named = {*catalog.search_path, *_schemas_named(shown)} - {SCHEMA}
+    named = {*catalog.search_path, *_schema_names(shown)} - {SCHEMA}
     used = {schema for (schema, _), *_ in reading | changing}
     ((database, schemas),) = await inspector.connection.fetch(SURROUNDINGS, sorted(named | used))
     parts = []
@@ -139,11 +139,11 @@ async def write_script(
         places = named | {schema for (schema, _), *_ in needs}
         usage = [f"grant usage on schema {identifier(each)} to" for each in schemas if each in places]
         grants = _grants(catalog, needs, whole if name == login else ())
-        parts += [_creating(name, database, catalog.search_path), _granting(name, set_role, usage, grants)]
-    left = _left(list(needed), set_role, database, schemas, changing)
+        parts += [_login_sql(name, database, catalog.search_path), _grants_sql(name, set_role, usage, grants)]
+    left = _remaining_steps(list(needed), set_role, database, schemas, changing)
     return GRANT_SCRIPT.format(
         purpose=_purpose(roles, list(needed)),
-        database=_one_line(quoted(database)),
+        database=_one_line(quote(database)),
         granted="\n\n".join(parts),
         left="\n".join(f"-- - {_one_line(each)}" for each in left),
     )
@@ -157,9 +157,9 @@ def _check_name(login: str) -> None:
 
 
 def _purpose(roles: Sequence[Role], logins: Sequence[str]) -> str:
-    names = " and ".join(_one_line(quoted(role.name)) for role in roles)
+    names = " and ".join(_one_line(quote(role.name)) for role in roles)
     what = f"what the role{'s' * (len(roles) > 1)} {names} of dbtools can do"
-    first, *second = (_one_line(quoted(each)) for each in logins)
+    first, *second = (_one_line(quote(each)) for each in logins)
     if second:
         return f"Two logins, {first} for url and {second[0]} for write_url, that can only do {what}."
     return f"A login that can only do {what}."
@@ -269,7 +269,7 @@ def _with_reads_of_views(needs: set[Need], beneath: Mapping[Location, Collection
     return found
 
 
-def _schemas_named(shown: Sequence[Catalog]) -> Iterator[str]:
+def _schema_names(shown: Sequence[Catalog]) -> Iterator[str]:
     """Yield the names before a dot in the row filters and the types of tables, which may be schemas."""
     for table in (table for catalog in shown for table in catalog.tables):
         filters = [table.filter.condition.text] if table.filter is not None else []
@@ -308,7 +308,7 @@ def _grants(catalog: Catalog, needs: Collection[Need], whole: Collection[Locatio
     return grants
 
 
-def _creating(login: str, database: str, search_path: Sequence[str]) -> str:
+def _login_sql(login: str, database: str, search_path: Sequence[str]) -> str:
     name, place = identifier(login), identifier(database)
     path = ", ".join(map(identifier, search_path)) or "''"
     return f"""\
@@ -320,7 +320,7 @@ alter role {name} set default_transaction_read_only = on;
 alter role {name} in database {place} set search_path = {path};"""
 
 
-def _granting(login: str, set_role: str | None, usage: Sequence[str], grants: Sequence[str]) -> str:
+def _grants_sql(login: str, set_role: str | None, usage: Sequence[str], grants: Sequence[str]) -> str:
     name, reader = identifier(login), identifier(set_role or login)
     reads = [f"{grant} {reader};" for grant in (*usage, *grants)]
     if set_role is None:
@@ -338,7 +338,7 @@ alter role {name} noinherit;
 grant {reader} to {name};"""
 
 
-def _left(
+def _remaining_steps(
     logins: Sequence[str],
     set_role: str | None,
     database: str,

@@ -89,7 +89,7 @@ class OpenTransaction:
         self._is_begun = False
         plans = [plan for plan, _ in run.steps] if are_named(run.versions) else []
         #: By the SQL of a plan, that with a guard.
-        self._guarded = {plan.sql: sql for each in plans for plan, sql in _guarded(each)}
+        self._guarded = {plan.sql: sql for each in plans for plan, sql in _guarded_statements(each)}
         self._new: dict[StatementKey, Prepared] = {}
 
     async def begin(self, lock_timeout: bytes) -> None:
@@ -102,7 +102,11 @@ class OpenTransaction:
                 moment = await begin_transaction(connection, session, begin, lock_timeout)
         else:
             self._before = begin + messages(SAME_SESSION, connection.marks) + lock_timeout
-        missing = [key for key in map(self._key, self._guarded.values()) if connection.prepared(key) is None]
+        missing = [
+            key
+            for key in map(self._key, self._guarded.values())
+            if connection.prepared_statement(key) is None
+        ]
         if not missing:
             return
         with self._beginning():
@@ -158,7 +162,7 @@ class OpenTransaction:
         """Return the rows of *sql*, which is run with each of *runs* or once, and the last command tag."""
         connection, key = self._connection, self._key(sql)
         with self._beginning():
-            prepared = self._new.get(key) or connection.prepared(key)
+            prepared = self._new.get(key) or connection.prepared_statement(key)
             if prepared is None:
                 prepared = await connection.prepare_key(key, ())
                 if not self._is_begun:
@@ -185,7 +189,7 @@ class OpenTransaction:
         return found
 
 
-def _guarded(plan: CompiledWrite) -> Iterator[tuple[Compiled, str]]:
+def _guarded_statements(plan: CompiledWrite) -> Iterator[tuple[Compiled, str]]:
     """Yield the statements of *plan*, each with its SQL that ends with the guard."""
     changes = (plan.change, plan.attempt, plan.instead)
     for each in (*plan.statements, *([plan.unlocked] if plan.unlocked else [])):
@@ -195,7 +199,7 @@ def _guarded(plan: CompiledWrite) -> Iterator[tuple[Compiled, str]]:
         yield each, sql + GUARD.format(len(each.parameters) + 1)
 
 
-def changed_elsewhere(
+def other_changes(
     earlier: Mapping[Location, Counts], later: Mapping[Location, Counts], target: Location, affected: int
 ) -> Iterator[tuple[frozenset[Location], int]]:
     """Yield the tables with rows that have changed since *earlier*, besides those *affected* in *target*."""

@@ -39,7 +39,7 @@ from dbtools.backends.postgresql.reading.runner import (
 from dbtools.backends.postgresql.registry import SCHEMA
 from dbtools.backends.postgresql.schema.changes import CHANGED, confirmation
 from dbtools.backends.postgresql.schema.types import lexis
-from dbtools.backends.postgresql.writing.transaction import NotBegun, OpenTransaction, changed_elsewhere
+from dbtools.backends.postgresql.writing.transaction import NotBegun, OpenTransaction, other_changes
 from dbtools.backends.refusals import Cause
 from dbtools.backends.runs import WriteResult, WriteRun
 from dbtools.backends.steps import journal_of, script_of
@@ -155,7 +155,7 @@ class PostgresqlWriter:
                 if isinstance(exc, TimeoutError):
                     raise errors.TimedOut from exc
                 if isinstance(exc, DRIVER_ERRORS):
-                    raise await self._refused(connection, exc, run) from exc
+                    raise await self._call_error(connection, exc, run) from exc
                 raise
             if not run.keeps(written):
                 await roll_back(connection)
@@ -163,7 +163,7 @@ class PostgresqlWriter:
             await _uncancelled(self._end(connection, number))
         return written._replace(is_kept=True)
 
-    async def _refused(
+    async def _call_error(
         self, connection: ServerConnection, error: Exception, run: WriteRun
     ) -> errors.CallError:
         refusal = await _refusal(connection, error, run)
@@ -209,7 +209,7 @@ class PostgresqlWriter:
             written: WriteResult = exc.value
         for shape in counted:
             later = await transaction.counts()
-            elsewhere = changed_elsewhere(earlier, later, shape.target, written.affected)
+            elsewhere = other_changes(earlier, later, shape.target, written.affected)
             written = written._replace(elsewhere=[*elsewhere])
         transaction.add(CHECK + confirmation(tuple(run.versions)))
         ((number,),) = await transaction.rows(TRANSACTION_ID)
@@ -248,7 +248,7 @@ class PostgresqlWriter:
         await self.pool.dispose()
 
 
-def _restored(connection: ServerConnection) -> bytes:
+def _restore_messages(connection: ServerConnection) -> bytes:
     """Return the messages that undo what triggers may have done to the session, which COMMIT keeps."""
     path = {} if connection.local else {"search_path": connection.path}
     return RESTORED + setting(path, KEEP)
@@ -272,7 +272,7 @@ async def _commit(connection: ServerConnection, number: str) -> Exception | None
 
     COMMIT may run functions too: triggers can defer others until then.
     """
-    ending = messages("commit") + messages(OUTCOME, number) + CLEAN + _restored(connection)
+    ending = messages("commit") + messages(OUTCOME, number) + CLEAN + _restore_messages(connection)
     committing = asyncio.ensure_future(connection.texts(ending))
     await asyncio.wait([committing], timeout=COMMIT_TIMEOUT)
     if not committing.done():

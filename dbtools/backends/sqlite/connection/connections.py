@@ -26,14 +26,14 @@ from dbtools.backends.sqlite.connection.files import (
     has_code,
     identity_of,
     open_file,
+    opening_error,
     secure,
     secure_for_writes,
     stamp_of,
-    unavailable,
 )
 from dbtools.errors import SchemaChanged
-from dbtools.values.cells import held
-from dbtools.values.types import Operator, caseless, with_bytes
+from dbtools.values.cells import length_of
+from dbtools.values.types import Operator, lower, with_bytes
 
 T = TypeVar("T")
 ATTEMPTS = 2  #: at work, if the connection is lost
@@ -61,7 +61,7 @@ class FileConnection(aiosqlite.Connection):
     """
 
     def __init__(self, where: FileLocation, mode: Literal["ro", "rw"] = "ro") -> None:
-        super().__init__(lambda: patiently(self._open), iter_chunk_size=64)
+        super().__init__(lambda: run_with_retries(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True
         self._where, self._mode, self._identity = where, mode, identity_of(where)
@@ -85,7 +85,7 @@ class FileConnection(aiosqlite.Connection):
         except sqlite3.Error as exc:
             if has_code(exc, BUSY):
                 raise
-            raise unavailable(self._where, exc) from exc
+            raise opening_error(self._where, exc) from exc
         return connection
 
     def stamp(self) -> str:
@@ -127,7 +127,7 @@ class FileConnection(aiosqlite.Connection):
             driver.rollback()
             driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
             driver.set_progress_handler(None, 0)
-        length, more = sum(map(held, rows)), len(rows) > run.limit
+        length, more = sum(map(length_of, rows)), len(rows) > run.limit
         if length > plan.shortest:
             return None
         return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
@@ -140,7 +140,7 @@ class FileConnection(aiosqlite.Connection):
         cancelled = Event()
         try:
             result: T = await self._execute(  # type: ignore[no-untyped-call]
-                patiently, lambda: work(self, cancelled), cancelled.is_set
+                run_with_retries, lambda: work(self, cancelled), cancelled.is_set
             )
         except ValueError as exc:
             raise ConnectionLost from exc
@@ -207,7 +207,7 @@ class Job:
         return self._cancelled.is_set() or time.monotonic() > self._deadline
 
 
-def patiently(
+def run_with_retries(
     work: Callable[[], T], is_over: Callable[[], bool] = lambda: False, timeout: float = LOCK_TIMEOUT
 ) -> T:
     """Return the result of *work*, repeating it while another program locks the file."""
@@ -242,44 +242,44 @@ class Search:
         if 0 in cell:
             # As for LIKE, a NUL ends the text.
             cell = cell.partition(b"\0")[0]
-        wanted = _wanted(text)
+        wanted = _possible_texts(text)
         # No letter has more than four bytes.
         most = 4 * max(map(len, wanted))
         if operator == Operator.STARTS_WITH:
-            return _folded(cell[:most]).startswith(wanted)
+            return _folded_text(cell[:most]).startswith(wanted)
         if operator == Operator.ENDS_WITH:
-            return _folded(cell[-most:] if most else b"").endswith(wanted)
+            return _folded_text(cell[-most:] if most else b"").endswith(wanted)
         if len(cell) > SEARCHED_BYTES:
             return self._contains(cell, wanted, most)
-        folded = _folded(cell)
+        folded = _folded_text(cell)
         return any(each in folded for each in wanted)
 
     def _contains(self, cell: bytes, wanted: tuple[str, ...], most: int) -> bool:
         # In pieces, so that other threads can run; a letter cut at the end is whole in the next piece.
         for at in range(0, len(cell), SEARCHED_BYTES):
             self.check()
-            folded = _folded(cell[at : at + SEARCHED_BYTES + most])
+            folded = _folded_text(cell[at : at + SEARCHED_BYTES + most])
             if any(each in folded for each in wanted):
                 return True
         return False
 
 
-def _wanted(text: str) -> tuple[str, ...]:
+def _possible_texts(text: str) -> tuple[str, ...]:
     """Return what *text* may mean: itself, and perhaps a text that is not UTF-8."""
-    return (_caseless(text), *filter(None, (_invalid(text),)))
+    return (_caseless_text(text), *filter(None, (_invalid_text(text),)))
 
 
 @bounded_cache
-def _caseless(text: str) -> str:
-    return caseless(text)
+def _caseless_text(text: str) -> str:
+    return lower(text)
 
 
 @bounded_cache
-def _invalid(text: str) -> str:
+def _invalid_text(text: str) -> str:
     """Return the text without its case in which escapes in *text* are bytes; empty if it has none."""
-    return caseless(with_bytes(text) or "")
+    return lower(with_bytes(text) or "")
 
 
-def _folded(cell: bytes) -> str:
+def _folded_text(cell: bytes) -> str:
     """Return the text of *cell* without its case; a byte that is not UTF-8 equals only itself."""
-    return caseless(cell.decode("utf-8", "surrogateescape"))
+    return lower(cell.decode("utf-8", "surrogateescape"))

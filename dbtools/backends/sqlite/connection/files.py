@@ -134,9 +134,9 @@ def connect(location: FileLocation, *, lock_timeout: float = LOCK_TIMEOUT) -> sq
     """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
-        return _opened(location, "ro", lock_timeout)
+        return _open_location(location, "ro", lock_timeout)
     except sqlite3.Error as exc:
-        raise unavailable(location, exc) from exc
+        raise opening_error(location, exc) from exc
 
 
 def recover(location: FileLocation) -> None:
@@ -146,16 +146,18 @@ def recover(location: FileLocation) -> None:
         return
     try:
         try:
-            _opened(location, "ro", LOCK_TIMEOUT).close()
+            _open_location(location, "ro", LOCK_TIMEOUT).close()
         except sqlite3.OperationalError as exc:
             if not has_code(exc, UNFINISHED):
                 raise
-            _opened(location, "rw", LOCK_TIMEOUT).close()
+            _open_location(location, "rw", LOCK_TIMEOUT).close()
     except sqlite3.Error as exc:
-        raise unavailable(location, exc) from exc
+        raise opening_error(location, exc) from exc
 
 
-def _opened(location: FileLocation, mode: Literal["ro", "rw"], lock_timeout: float) -> sqlite3.Connection:
+def _open_location(
+    location: FileLocation, mode: Literal["ro", "rw"], lock_timeout: float
+) -> sqlite3.Connection:
     """Open *location* and read it, or raise sqlite3.Error."""
     connection = open_file(location, mode=mode, lock_timeout=lock_timeout)
     connection.execute("select count(*) from sqlite_schema").fetchone()
@@ -206,7 +208,7 @@ def read_any_text(
         connection.text_factory = str
 
 
-def unavailable(location: FileLocation, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
+def opening_error(location: FileLocation, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return the error that explains why *location* cannot be opened."""
     if has_code(exc, "SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
@@ -243,7 +245,7 @@ def identity_of(location: FileLocation) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def unwritable(location: FileLocation, served: FileLocation) -> str:
+def write_obstacle(location: FileLocation, served: FileLocation) -> str:
     """Return why rows of the file *served* cannot be changed at *location*, or nothing."""
     if identity_of(location) != identity_of(served):
         return "write_url names another file than url."
@@ -266,7 +268,7 @@ def read_file(location: FileLocation, read: Callable[[sqlite3.Connection, str], 
         try:
             return read(connection, identity)
         except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
+            raise opening_error(location, exc) from exc
 
 
 def remove_side_files(location: FileLocation) -> None:

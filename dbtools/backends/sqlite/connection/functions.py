@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from dbtools.values.dates import FIRST_MOMENT, clock_of, day_of, instant, utc
-from dbtools.values.types import caseless
+from dbtools.values.types import lower
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 DECIMAL_DIGITS = 15  #: significant ones, of a decimal
@@ -147,20 +147,20 @@ def _clock(cell: object) -> object:
     return clock_of(cell) if isinstance(cell, str) else cell
 
 
-def _before(value: object) -> object:
+def _lower_limit(value: object) -> object:
     """Return a value that no spelling of *value*, or of a later moment, sorts before.
 
     *value* is spelled as cells are compared. An offset moves a moment by less than a day.
     """
-    return _bound(value, -1, "")
+    return _date_limit(value, -1, "")
 
 
-def _after(value: object) -> object:
+def _upper_limit(value: object) -> object:
     """Return a value that no spelling of *value*, or of an earlier moment, sorts after."""
-    return _bound(value, 2, b"")
+    return _date_limit(value, 2, b"")
 
 
-def _bound(value: object, days: int, otherwise: object) -> object:
+def _date_limit(value: object, days: int, otherwise: object) -> object:
     """Return the date of the moment *value* moved by *days*, or the minute of a time of day.
 
     Return *otherwise*, which sorts before or after every text, if *value* is another text.
@@ -213,12 +213,12 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_moment": (1, _microseconds),
     "dbtools_days": (2, _days),
     "dbtools_shift": (2, _shift),
-    "dbtools_caseless": (1, caseless),
+    "dbtools_caseless": (1, lower),
     "dbtools_utc": (1, _utc),
     "dbtools_day": (1, _day),
     "dbtools_clock": (1, _clock),
-    "dbtools_before": (1, _before),
-    "dbtools_after": (1, _after),
+    "dbtools_before": (1, _lower_limit),
+    "dbtools_after": (1, _upper_limit),
 }
 
 

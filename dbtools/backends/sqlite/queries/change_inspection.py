@@ -16,7 +16,7 @@ from dbtools.backends.sqlite.connection.files import authorize_writes, explain
 from dbtools.backends.sqlite.queries.inspection import (
     SqliteQuery,
     events_of,
-    inspected,
+    inspection_of,
     relations_of,
     unsecured,
     written_query,
@@ -47,7 +47,7 @@ def inspect_change(
     target = _target(main)
     events = events_of(connection, query, authorize_writes, NOT_CHANGING)
     with unsecured(connection):
-        reading = inspected(connection, query, events, _returned(query, main, target))
+        reading = inspection_of(connection, query, events, _returning_query(query, main, target))
         table = _table(connection, target)
     changes = frozenset(
         Effect(kind, "", name, column, named=name == table) for kind, name, column in events.changes
@@ -55,7 +55,7 @@ def inspect_change(
     return replace(reading, effects=Effects(target=("", table), changes=changes))
 
 
-def unprepared(connection: sqlite3.Connection, tables: Sequence[Table]) -> Mapping[Location, str]:
+def unprepared_changes(connection: sqlite3.Connection, tables: Sequence[Table]) -> Mapping[Location, str]:
     """Return why SQLite cannot prepare the granted changes of *tables*: what they need is missing.
 
     On a connection that opens the file read-only, SQLite leaves out the checks of a table.
@@ -144,16 +144,16 @@ def _target(main: Main) -> Sequence[Token]:
     return main.tokens[first : at + 1]
 
 
-def _returned(query: SqliteQuery, main: Main, target: Sequence[Token]) -> SqliteQuery | None:
+def _returning_query(query: SqliteQuery, main: Main, target: Sequence[Token]) -> SqliteQuery | None:
     """Return a query of the table for what RETURNING lists, None without RETURNING."""
     if main.returning is None:
         return None
     table = "".join(map(str, query.pieces))[target[0].offset : target[-1].end]
-    listed = _after(query.pieces, main.returning)
+    listed = _rest_of(query.pieces, main.returning)
     return replace(query, pieces=("select ", *listed, f"\nfrom {table}"))
 
 
-def _after(pieces: Sequence[Piece], offset: int) -> Iterator[Piece]:
+def _rest_of(pieces: Sequence[Piece], offset: int) -> Iterator[Piece]:
     """Yield the rest of *pieces* from *offset* of their text on."""
     for piece in pieces:
         if offset <= 0 or not isinstance(piece, str):

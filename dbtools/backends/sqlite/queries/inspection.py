@@ -39,9 +39,9 @@ from dbtools.backends.sqlite.connection.files import (
 )
 from dbtools.backends.sqlite.schema.syntax import (
     SILENT_JOINS,
-    explained,
     fold,
     lexis,
+    message_with_hint,
     names_in,
     with_names,
     words_in,
@@ -132,7 +132,7 @@ class SqliteQuery(QueryText):
         """Return the offsets of *word*, quoted or not."""
         return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
 
-    def alone(self) -> str:
+    def standalone_sql(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
         pieces = self.pieces
         return "".join(
@@ -155,7 +155,7 @@ def inspect_query(
         # In parentheses, BEGIN and VACUUM would be names of tables.
         raise Refused(NOT_READING)
     with unsecured(connection):
-        return inspected(connection, query, events, query)
+        return inspection_of(connection, query, events, query)
 
 
 def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> SqliteQuery:
@@ -165,7 +165,7 @@ def written_query(pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> 
     return query
 
 
-def open_inspected(location: FileLocation, *, mode: Literal["ro", "rw"] = "ro") -> sqlite3.Connection:
+def open_for_inspection(location: FileLocation, *, mode: Literal["ro", "rw"] = "ro") -> sqlite3.Connection:
     """Open a connection for inspections, which cannot write, or raise sqlite3.Error."""
     connection = open_file(location, mode=mode)
     try:
@@ -196,7 +196,7 @@ def events_of(
 ) -> Events:
     """Return what SQLite reports about *query*, or raise Refused; *otherwise*: why if *allow* denies it."""
     with refusing(query, otherwise):
-        return explain(connection, query.alone(), [None] * len(query.numbers), allow=allow)
+        return explain(connection, query.standalone_sql(), [None] * len(query.numbers), allow=allow)
 
 
 @contextmanager
@@ -208,11 +208,11 @@ def refusing(query: SqliteQuery, otherwise: str) -> Iterator[None]:
         if has_code(exc, TEMPORARY_CODES):
             raise
         message = str(exc).rstrip(".")
-        problem = otherwise if has_code(exc, "SQLITE_AUTH") else explained(message, query.text)
+        problem = otherwise if has_code(exc, "SQLITE_AUTH") else message_with_hint(message, query.text)
         raise Refused(problem, offset=query.offset_of(message)) from exc
 
 
-def inspected(
+def inspection_of(
     connection: sqlite3.Connection, query: SqliteQuery, events: Events, shown: SqliteQuery | None
 ) -> Inspected:
     """Return *query*, which SQLite has explained with *events*, and which returns the rows of *shown*."""
@@ -267,14 +267,14 @@ class SqliteInspector:
 
     async def _ask(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._asked, ask)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask_database, ask)
         except sqlite3.Error as exc:
             raise temporary_refusal(CANNOT_INSPECT) from exc
 
-    def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+    def _ask_database(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         try:
             if self._connection is None:
-                self._connection = open_inspected(self._location)
+                self._connection = open_for_inspection(self._location)
             return ask(self._connection)
         except sqlite3.Error:
             self._close()
@@ -301,7 +301,7 @@ def explain_condition(connection: sqlite3.Connection, table: Table, condition: F
     except sqlite3.Error as exc:
         if has_code(exc, TEMPORARY_CODES):
             raise
-        raise Refused(explained(str(exc), condition.text)) from exc
+        raise Refused(message_with_hint(str(exc), condition.text)) from exc
 
 
 def check_pragmas(query: SqliteQuery, tables: Iterable[str]) -> None:

@@ -14,8 +14,8 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.functions import Function as Call
 
-from dbtools.backends.compile.sources import LONG, Element, Grammar, Truth, column_of, placing
-from dbtools.backends.compiled import ESCAPE, begun, identifier, sought
+from dbtools.backends.compile.sources import LONG, Element, Grammar, Truth, column_of, dialect_with_places
+from dbtools.backends.compiled import ESCAPE, identifier, prefix_parameter, search_parameter
 from dbtools.backends.sqlite.connection.files import MATCHES, UNHEX
 from dbtools.backends.sqlite.connection.functions import CELL
 from dbtools.backends.sqlite.reading import moments
@@ -71,10 +71,10 @@ NATIVE = (Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 class SqliteGrammar(Grammar):
     """The Grammar of SQLite."""
 
-    dialect: sa.Dialect = placing(aiosqlite_dialect())
+    dialect: sa.Dialect = dialect_with_places(aiosqlite_dialect())
     barrier = False
 
-    def bound(self, value: object, type: ColumnType) -> object:
+    def driver_value(self, value: object, type: ColumnType) -> object:
         """Return *value* as the driver takes it."""
         if type is SEARCH:
             return f"({' OR '.join(map(_alternative, alternatives_of(str(value))))})"
@@ -90,7 +90,7 @@ class SqliteGrammar(Grammar):
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
         """Return *values* as the JSON array that `member` reads."""
-        return f"[{','.join(_item(self.bound(value, type)) for value in values)}]"
+        return f"[{','.join(_item(self.driver_value(value, type)) for value in values)}]"
 
     def insert(self, table: sa.TableClause) -> sqlite.Insert:
         """Return an INSERT into *table* that can have an ON CONFLICT clause."""
@@ -116,32 +116,32 @@ class SqliteGrammar(Grammar):
         like = column.like(pattern, escape=ESCAPE)
         blob, length = sa.cast(column, sa.BLOB), sa.func.length(column)
         # An escape may mean a byte that is not UTF-8.
-        escaped = sa.func.instr(sa.bindparam(sought(name)), _text("\\x"))
+        escaped = sa.func.instr(sa.bindparam(search_parameter(name)), _text("\\x"))
         odd = sa.or_(sa.func.length(blob) != length, length > sa.literal_column(str(LONG)), escaped)
-        found = getattr(sa.func, MATCHES)(blob, sa.bindparam(sought(name)), _text(operator))
+        found = getattr(sa.func, MATCHES)(blob, sa.bindparam(search_parameter(name)), _text(operator))
         whole: Truth = sa.case((odd, found), else_=like)
         if operator is Operator.STARTS_WITH:
             # An index serves LIKE with a bare parameter.
-            return sa.and_(column.like(sa.bindparam(begun(name)), escape=ESCAPE), whole)
+            return sa.and_(column.like(sa.bindparam(prefix_parameter(name)), escape=ESCAPE), whole)
         return whole
 
     def matches(self, document: Element, index: TextIndex, name: str) -> Truth:
         """Compare the row's number with those that the index finds."""
-        table, found = _found(index, name)
+        table, found = _search_source(index, name)
         return document.in_(sa.select(column_of(table, "rowid")).where(found))
 
     def rank(self, document: Element, index: TextIndex, name: str) -> Element:
         """Return the rank that the index is configured to compute, `bm25` by default."""
-        table, found = _found(index, name)
+        table, found = _search_source(index, name)
         select = sa.select(column_of(table, "rowid"), column_of(table, "rank")).where(found)
         # With an OFFSET the search runs once, and not once for each row.
         ranks = select.offset(sa.literal_column("0")).subquery("s")
         rank = sa.select(ranks.c.rank).where(ranks.c.rowid == document)
         return rank.correlate_except(ranks).scalar_subquery()
 
-    def comparable(self, column: Element, type: ColumnType) -> Element:
+    def equal_form(self, column: Element, type: ColumnType) -> Element:
         """Write dates and times in one spelling each, so that equal moments are equal texts."""
-        return moments.spelled(column, type.family) if moments.are_texts(type) else column
+        return moments.spelling_of(column, type.family) if moments.are_texts(type) else column
 
     def compare(self, operator: Operator, column: Element, type: ColumnType, *values: Element) -> Truth:
         """Compare moments, not texts."""
@@ -153,9 +153,9 @@ class SqliteGrammar(Grammar):
         """Bound the spellings of the first moments."""
         return moments.window(select, column, step, limit) if moments.are_texts(step.term.type) else None
 
-    def sortable(self, column: Element, type: ColumnType) -> Element:
+    def sortable_form(self, column: Element, type: ColumnType) -> Element:
         """Return *column* as it is compared."""
-        return self.comparable(column, type)
+        return self.equal_form(column, type)
 
     def is_text(self, column: Element) -> Truth:
         """Compare the cell's storage class."""
@@ -165,7 +165,7 @@ class SqliteGrammar(Grammar):
         """Refuse: SQLite has no arrays, so no column has the operator."""
         raise AssertionError(name)
 
-    def written(self, sql: str) -> str:
+    def native_sql(self, sql: str) -> str:
         """Write names in backticks, because SQLite may take double quotes for texts."""
         return with_names(sql)
 
@@ -193,11 +193,11 @@ class SqliteGrammar(Grammar):
         valid = sa.and_(self.is_text(column), start == same, start >= _text("0001-01-01"))
         return sa.case((valid, _bucket(column, bucket)))
 
-    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+    def calculation_sql(self, term: Calculation, operands: Sequence[Element]) -> Element:
         """Compute by functions that each connection has."""
         name = term.operation.name.lower()
         if term.operation is Operation.COALESCE:
-            return sa.func.coalesce(*map(partial(_usable, term.type), term.operands, operands))
+            return sa.func.coalesce(*map(partial(_operand_value, term.type), term.operands, operands))
         if term.operation in NATIVE:
             return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
         dates = DATES.get(term.operation, 0)
@@ -208,23 +208,23 @@ class SqliteGrammar(Grammar):
             for at, (of, cell) in enumerate(zip(term.operands, operands, strict=True))
         ]
         if term.operation is Operation.NEGATE:
-            return _computed("-", sa.literal_column("0"), *operands)
+            return _computation("-", sa.literal_column("0"), *operands)
         if term.operation in STEPS:
-            return _computed(STEPS[term.operation][term.type.family is Family.DECIMAL], *operands)
+            return _computation(STEPS[term.operation][term.type.family is Family.DECIMAL], *operands)
         return getattr(sa.func, f"dbtools_{name}")(*operands)  # type: ignore[no-any-return]
 
-    def compared(
+    def comparable_pair(
         self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
     ) -> tuple[Element, Element]:
         """Compare dates as points in time: a text may be a date, with or without a time."""
         if is_moment(left[1]) and is_moment(right[1]) and left[1].family is not Family.TEXT:
             one, other = (sa.func.dbtools_moment(moments.as_text(each)) for each, _ in (left, right))
             return one, other
-        return self.comparable(*left), self.comparable(*right)
+        return self.equal_form(*left), self.equal_form(*right)
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Ignore cells of numeric columns that are not numbers, and sum decimals exactly."""
-        numbers = self.comparable(column, type)
+        numbers = self.equal_form(column, type)
         if type.lenient and (type.family in NUMERIC or function in (Function.SUM, Function.AVG)):
             numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
         if function in (Function.MIN, Function.MAX):
@@ -233,7 +233,7 @@ class SqliteGrammar(Grammar):
         if type.family is Family.DECIMAL and not type.lenient:
             total = sa.func.dbtools_total(numbers)
         if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
-            total = _exact(total, numbers, int(scale[1]))
+            total = _exact_sum(total, numbers, int(scale[1]))
         elif function is Function.AVG and type.lenient:
             return sa.func.avg(numbers)
         if function is Function.SUM:
@@ -241,7 +241,7 @@ class SqliteGrammar(Grammar):
         return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
 
 
-def _found(index: TextIndex, name: str) -> tuple[sa.FromClause, Truth]:
+def _search_source(index: TextIndex, name: str) -> tuple[sa.FromClause, Truth]:
     """Return the table *index*, and the condition that its row matches the search in what *index* reads."""
     table = sa.table(quoted_name(index.source, quote=True)).alias("f")
     columns = sa.literal(f"{{{' '.join(map(identifier, sorted(index.reads)))}}} : ")
@@ -255,7 +255,7 @@ def _alternative(alternative: tuple[Sequence[str], Sequence[str]]) -> str:
     return f"({' '.join(wanted)}{without})"
 
 
-def _computed(step: str, *operands: Element) -> Element:
+def _computation(step: str, *operands: Element) -> Element:
     """Return *step* with two *operands*, merged with the programs of those that are computed."""
     program, cells = "", []
     for each in operands:
@@ -274,7 +274,7 @@ def _as_number(cell: Element) -> Element:
     return sa.case((sa.func.typeof(cell) != _text("text"), cell))
 
 
-def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
+def _operand_value(type: ColumnType, term: Operand, cell: Element) -> Element:
     """Return *cell*, the SQL of *term*, or null if it is not a number or a date as *type* requires."""
     if isinstance(term, Calculation | Literal):
         return cell
@@ -283,7 +283,7 @@ def _usable(type: ColumnType, term: Operand, cell: Element) -> Element:
     return sa.func.dbtools_date(moments.as_text(cell)) if is_moment(type) else cell
 
 
-def _exact(total: Element, numbers: Element, scale: int) -> Element:
+def _exact_sum(total: Element, numbers: Element, scale: int) -> Element:
     """Return *total* as a sum of integers, such as hundredths for a *scale* of 2, if all numbers conform.
 
     Binary fractions would add rounding errors. Beyond LARGEST, the sum of integers could overflow.

@@ -53,7 +53,7 @@ def as_text(cell: Element) -> Element:
     return sa.case((sa.and_(kind, _is_printable(cell)), _part(cell, 1, LONGEST_MOMENT)))
 
 
-def spelled(cell: Element, family: Family) -> Element:
+def spelling_of(cell: Element, family: Family) -> Element:
     """Return *cell* in the spelling of *family*, or as it is if it is no date or time."""
     spelling = SPELLINGS[family]
     if not isinstance(cell, sa.ColumnClause):
@@ -67,10 +67,10 @@ def spelled(cell: Element, family: Family) -> Element:
         case Family.TIME:
             return sa.case((_glob(cell, CLOCK), cell), other, else_=cell)
         case _:
-            return sa.case(*_plain(cell), other, else_=cell)
+            return sa.case(*_plain_spellings(cell), other, else_=cell)
 
 
-def _plain(cell: Element) -> tuple[tuple[Truth, Element], ...]:
+def _plain_spellings(cell: Element) -> tuple[tuple[Truth, Element], ...]:
     """Return the frequent spellings of moments, and what is compared for each: the cheapest first."""
     # SQLite takes 24:00 for a time as well.
     is_moment = sa.and_(_part(cell, 12, 2) < _text("24"), sa.func.julianday(cell).is_not(sa.null()))
@@ -96,7 +96,7 @@ def _with_space(moment: Element) -> Element:
 
 def compare(operator: Operator, cell: Element, family: Family, *values: Element) -> Truth:
     """Return whether *cell* is to *values*, in the spelling of *family*, as *operator* says."""
-    exact = PYTHON_OPERATORS[operator](spelled(cell, family), *values)
+    exact = PYTHON_OPERATORS[operator](spelling_of(cell, family), *values)
     if not isinstance(cell, sa.ColumnClause):
         return exact
     least, most = sa.func.dbtools_before(values[0]), sa.func.dbtools_after(values[-1])
@@ -122,7 +122,7 @@ def window(select: sa.Select[Any], cell: Element, step: Order, limit: Element) -
     of these, and so its text is near to theirs.
     """
     first = step.direction is Direction.ASC
-    near = select.with_only_columns(spelled(cell, step.term.type.family).label("k"))
+    near = select.with_only_columns(spelling_of(cell, step.term.type.family).label("k"))
     near = near.where(cell.is_not(sa.null())).order_by(cell.asc() if first else cell.desc()).limit(limit)
     keys = near.subquery("w").c
     last = sa.func.max(keys.k) if first else sa.func.min(keys.k)
@@ -137,7 +137,7 @@ def window(select: sa.Select[Any], cell: Element, step: Order, limit: Element) -
 
 def member(cell: Element, family: Family, name: str, items: sa.TextClause, *, negated: bool) -> Truth:
     """Return whether *cell* is (not) among *items*, those of the JSON array in the parameter *name*."""
-    exact: Truth = spelled(cell, family).op("not in" if negated else "in", is_comparison=True)(items)
+    exact: Truth = spelling_of(cell, family).op("not in" if negated else "in", is_comparison=True)(items)
     if not isinstance(cell, sa.ColumnClause):
         return exact
     least, most = (

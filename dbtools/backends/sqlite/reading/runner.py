@@ -38,7 +38,7 @@ from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.errors import SchemaChanged
 from dbtools.schema.sql import Fragment, TokenKind, code_of, words
 from dbtools.statements.select import Output, QueryShape, Select, Shape
-from dbtools.values.cells import Cut, held
+from dbtools.values.cells import Cut, length_of
 
 T = TypeVar("T")
 CONNECTIONS = 8
@@ -217,12 +217,12 @@ class ReadJob(Job):
                 if len(rows) == most or total > CELLS_HELD:
                     more = True
                     break
-                length = held(row)
+                length = length_of(row)
                 if length > shortest:
                     # Only a long row may have a cell to cut, or take long to read.
                     self.check()
-                    row = tuple(map(cut, row, self._outputs))
-                    length = held(row)
+                    row = tuple(map(cut_cell, row, self._outputs))
+                    length = length_of(row)
                 total += length
                 rows.append(row)
         finally:
@@ -235,7 +235,7 @@ def is_too_big(error: Exception) -> bool:
     return has_code(error, "SQLITE_TOOBIG") or "too big" in str(error)
 
 
-def cut(cell: object, output: Output) -> object:
+def cut_cell(cell: object, output: Output) -> object:
     """Return *cell*, cut to the longest that *output* allows."""
     if isinstance(cell, str | bytes) and output.longest is not None and len(cell) > output.longest:
         return Cut(start=cell[: output.longest], length=len(cell))

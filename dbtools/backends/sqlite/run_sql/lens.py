@@ -68,7 +68,7 @@ def lens_of(run: SqlRun, schema: str) -> Lens:
                 views[table.name] = _view(table, run.claims, schema)
             except Denied:
                 denied.add(fold(table.name))
-    named = {table.name: _named(table) for table in tables if table.name in views}
+    named = {table.name: _filter_names(table) for table in tables if table.name in views}
     return Lens(direct=direct, views=views, named=named, denied=frozenset(denied))
 
 
@@ -79,13 +79,13 @@ def withheld_of(run: SqlRun) -> frozenset[str]:
 
 
 def _is_withheld(table: Table, bound: frozenset[str]) -> bool:
-    named = _named(table)
+    named = _filter_names(table)
     unlike = "select" in named and named & NOT_OF_VIEWS
     unreadable = not bound.isdisjoint((fold(table.name), *named))
-    return not table.aggregated or bool(unlike) or unreadable or not any(_shown(table))
+    return not table.aggregated or bool(unlike) or unreadable or not any(_shown_columns(table))
 
 
-def _named(table: Table) -> frozenset[str]:
+def _filter_names(table: Table) -> frozenset[str]:
     return names_in(table.filter.condition.text) if table.filter else frozenset()
 
 
@@ -101,13 +101,13 @@ def specification(
         "schema": schema,
         "address": ADDRESS.pattern,
         "longest": READ_OF_MASKED[Mask.PARTIAL],
-        "functions": permitted(functions),
+        "functions": permitted_functions(functions),
         "tables": lens.direct,
         "views": [(name, sql, sorted(lens.named[name])) for name, sql in lens.views.items()],
     }
 
 
-def permitted(rules: FunctionRules) -> list[str]:
+def permitted_functions(rules: FunctionRules) -> list[str]:
     """Return the functions that *rules* permit."""
     return sorted(name for name in PURE_FUNCTIONS if rules.permits(name, harmless=True))
 
@@ -134,7 +134,7 @@ def _is_whole(table: Table, whole: Catalog, seen: Mapping[tuple[str, str], Table
     return len(table.columns) == len(full.columns) and all(beneath)
 
 
-def _shown(table: Table) -> Iterator[Column]:
+def _shown_columns(table: Table) -> Iterator[Column]:
     """Yield the columns of *table*; the database cannot compute the mask `hash`."""
     yield from (column for column in table.columns if column.type.mask is not Mask.HASH)
 
@@ -153,7 +153,7 @@ def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
         whole = whole.element.limit(sa.literal_column("-1")).subquery("t")
     cells = (
         _cell(column_of(whole, each.name), each, schema).label(quoted_name(each.name, quote=True))
-        for each in _shown(table)
+        for each in _shown_columns(table)
     )
     return str(sa.select(*cells).select_from(whole).compile(dialect=grammar.dialect))
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dbtools import errors
-from dbtools.answers.results import too_wide
+from dbtools.answers.results import too_wide_error
 from dbtools.backends.refusals import Cause
 from dbtools.backends.run_sql import (
     BYTE_ORDER_MARK,
@@ -17,17 +17,17 @@ from dbtools.backends.run_sql import (
     SELECT_ONLY,
     SIMPLER,
     UNSHARED,
-    refused,
+    sql_refusal,
     statement_of,
     unknown_column,
     unknown_function,
     unknown_table,
 )
 from dbtools.backends.runs import SqlRun
-from dbtools.backends.sqlite.run_sql.lens import permitted, withheld_of
+from dbtools.backends.sqlite.run_sql.lens import permitted_functions, withheld_of
 from dbtools.backends.sqlite.schema.syntax import fold, lexis, with_names
 from dbtools.schema.sql import Token, TokenKind, code_of, words
-from dbtools.values.types import quoted
+from dbtools.values.types import quote
 
 MEDIAN = "Write min(x) where p >= 0.5, from a subquery with cume_dist() over (order by x) as p."
 LATER = "Write date(x, '+1 day'), or datetime('now', '-1 day')."
@@ -121,7 +121,7 @@ RULES: Sequence[tuple[str, str, str]] = (
 )  # fmt: skip
 
 
-def readable(sql: str) -> str:
+def checked_sql(sql: str) -> str:
     """Return *sql* with names in backticks, or raise SqlRefused if it is not one statement that reads."""
     tokens = statement_of(sql, lexis)
     tables = {token.offset for token in _texts_as_tables(tokens)}
@@ -132,10 +132,10 @@ def readable(sql: str) -> str:
         reserved = name.startswith("pragma_") or (name.startswith("sqlite_") and not calls)
         is_name = token.kind is not TokenKind.TEXT or token.offset in tables
         if is_name and (name in SYSTEM_TABLES or reserved):
-            raise refused(f"There is no table {quoted(name)}", DESCRIBED, position=token.offset)
+            raise sql_refusal(f"There is no table {quote(name)}", DESCRIBED, position=token.offset)
         if token.word.lstrip(BYTE_ORDER_MARK) == "indexed" and after.word == "by":
-            raise refused(*NO_INDEXES, position=token.offset)
-    return with_names(_unqualified(sql[: tokens[-1].end], tokens))
+            raise sql_refusal(*NO_INDEXES, position=token.offset)
+    return with_names(_without_main(sql[: tokens[-1].end], tokens))
 
 
 def _texts_as_tables(tokens: Iterable[Token]) -> Iterator[Token]:
@@ -159,7 +159,7 @@ def _texts_as_tables(tokens: Iterable[Token]) -> Iterator[Token]:
         last, before = before, word
 
 
-def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
+def _without_main(sql: str, tokens: Sequence[Token]) -> str:
     """Return *sql* without `main.` before the names of tables: the file is attached under another name."""
     names = [fold(each.value) if each.is_name else each.text for each in tokens]
     schemas = [at for at, name in enumerate(names) if name == "main" and names[at - 1 : at] != ["."]]
@@ -174,7 +174,7 @@ def _unqualified(sql: str, tokens: Sequence[Token]) -> str:
     return sql
 
 
-def worded(answer: Mapping[str, Any], run: SqlRun) -> errors.CallError:
+def error_of_answer(answer: Mapping[str, Any], run: SqlRun) -> errors.CallError:
     """Return the error of *answer* in dbtools' words; only names that the caller wrote are in it."""
     name = str(answer.get("name", ""))
     for state, cause in ERROR_KINDS.items():
@@ -182,15 +182,15 @@ def worded(answer: Mapping[str, Any], run: SqlRun) -> errors.CallError:
             return cause.error()
     match answer["error"]:
         case "lost" | "memory":
-            return refused(TOO_MUCH_MEMORY, SMALLER)
+            return sql_refusal(TOO_MUCH_MEMORY, SMALLER)
         case "wide":
-            return too_wide()
+            return too_wide_error()
         case "changed":
             return errors.SchemaChanged()
         case "open":
             return errors.Unreadable()
         case "audit":
-            return refused(UNKNOWN, DESCRIBED)
+            return sql_refusal(UNKNOWN, DESCRIBED)
         case "denied":
             return _Words(run).of_event(*answer["event"])
         case _:
@@ -215,11 +215,11 @@ class _Words:
             return self._of_function(str(second))
         if action == sqlite3.SQLITE_READ:
             return self._of_table(str(first))
-        return refused("The statement does more than read", SELECT_ONLY)
+        return sql_refusal("The statement does more than read", SELECT_ONLY)
 
     def of_message(self, text: str) -> errors.SqlRefused:
         """Return the refusal that stands for what SQLite says."""
-        known = permitted(self._run.functions)
+        known = permitted_functions(self._run.functions)
         if foreign := [name for name in self._called if name in FUNCTION_HINTS and name not in known]:
             return self._of_function(foreign[0])
         for pattern, word in MESSAGES.items():
@@ -227,8 +227,8 @@ class _Words:
                 return word(self, found[1])
         for part, rule, hint in RULES:
             if part in text:
-                return refused(rule, hint)
-        return refused("The database cannot run this statement", SIMPLER)
+                return sql_refusal(rule, hint)
+        return sql_refusal("The database cannot run this statement", SIMPLER)
 
     def _is_written(self, name: str) -> bool:
         """Return whether the caller wrote *name*, or each part of it."""
@@ -243,45 +243,45 @@ class _Words:
     def _of_table(self, name: str) -> errors.SqlRefused:
         name = fold(name).removeprefix("temp.")
         if not self._is_written(name):
-            return refused(UNKNOWN, DESCRIBED)
+            return sql_refusal(UNKNOWN, DESCRIBED)
         if name in withheld_of(self._run):
-            return refused(f"run_sql cannot read {quoted(name)}", "Use the tools that list its rows.")
+            return sql_refusal(f"run_sql cannot read {quote(name)}", "Use the tools that list its rows.")
         place = self._position(name)
         if name in self._called:
-            return refused(f"There is no table function {quoted(name)}", DESCRIBED, position=place)
+            return sql_refusal(f"There is no table function {quote(name)}", DESCRIBED, position=place)
         return unknown_table(name, self._catalog, position=place)
 
     def _of_function(self, name: str) -> errors.SqlRefused:
         known = fold(name) if self._is_written(name) else ""
         # It may be one of another version of SQLite.
-        others = [each for each in permitted(self._run.functions) if each != known]
+        others = [each for each in permitted_functions(self._run.functions) if each != known]
         hint, place = FUNCTION_HINTS.get(known, ""), self._position(known)
         return unknown_function(known, others, hint=hint, position=place)
 
     def _of_syntax(self, near: str) -> errors.SqlRefused:
-        rule = f"Syntax error near {quoted(near)}" if self._is_written(near) else "Syntax error"
+        rule = f"Syntax error near {quote(near)}" if self._is_written(near) else "Syntax error"
         hint = next((hint for phrase, hint in PHRASES.items() if re.search(phrase, self._text)), MISSING)
-        return refused(rule, hint, position=self._position(near))
+        return sql_refusal(rule, hint, position=self._position(near))
 
     def _of_arguments(self, name: str) -> errors.SqlRefused:
-        shown = f"the function {quoted(fold(name))}" if self._is_written(name) else "a function"
-        return refused(f"Wrong number of arguments for {shown}")
+        shown = f"the function {quote(fold(name))}" if self._is_written(name) else "a function"
+        return sql_refusal(f"Wrong number of arguments for {shown}")
 
     def _of_column(self, name: str) -> errors.SqlRefused:
         # Before the name of a column, SQLite may write that of the file, which is a secret.
         qualifier, _, column = name.rpartition(".")
         place = self._position(column)
         if not self._is_written(column):
-            return refused(UNCLEAR, QUALIFY)
+            return sql_refusal(UNCLEAR, QUALIFY)
         if hint := COLUMN_HINTS.get(fold(column)):
-            return refused(f"There is no column {quoted(column)}", hint, position=place)
+            return sql_refusal(f"There is no column {quote(column)}", hint, position=place)
         shown = f"{qualifier}.{column}" if qualifier and self._is_written(qualifier) else column
         return unknown_column(shown, self._run.sql, self._catalog, tables=self._names, position=place)
 
     def _of_ambiguous(self, name: str) -> errors.SqlRefused:
         column = name.rpartition(".")[2]
         known = self._is_written(column)
-        return refused(f"The column {quoted(column)} is in several tables" if known else UNCLEAR, QUALIFY)
+        return sql_refusal(f"The column {quote(column)} is in several tables" if known else UNCLEAR, QUALIFY)
 
 
 #: What SQLite says, with the name in it.

@@ -15,7 +15,7 @@ from dbtools.backends.run_sql import SqlExplanation, check
 from dbtools.backends.runs import SqlRun
 from dbtools.backends.sqlite.connection.files import FileLocation, connect
 from dbtools.backends.sqlite.run_sql.lens import FILE_OF, claims_of, lens_of, random_name, specification
-from dbtools.backends.sqlite.run_sql.refusals import readable, worded
+from dbtools.backends.sqlite.run_sql.refusals import checked_sql, error_of_answer
 from dbtools.backends.sqlite.schema.syntax import fold, names_in
 from dbtools.schema.catalog import Catalog, Column
 from dbtools.statements.select import Output
@@ -40,14 +40,14 @@ class SqliteFreeRunner:
 
     async def run(self, run: SqlRun) -> ResultSet:
         """Return the rows of *run*."""
-        answer = await self._answer(run, *await self._read(run), explains=False)
+        answer = await self._answer(run, *await self._checked_sql(run), explains=False)
         rows = tuple(tuple(map(_cell, row)) for row in answer["rows"])
         outputs = tuple(Output(term=Column(name=name, type=ANY)) for name in answer["names"])
         return ResultSet(outputs=outputs, rows=rows, more=answer["more"])
 
     async def explain(self, run: SqlRun) -> SqlExplanation:
         """Return the views that *run* reads, and what both safeguards say."""
-        sql, names = await self._read(run)
+        sql, names = await self._checked_sql(run)
         await self._answer(run, sql, names, explains=True)
         lens = lens_of(run, FILE_OF)
         read = {name: view for name, view in lens.views.items() if fold(name) in names}
@@ -67,7 +67,7 @@ class SqliteFreeRunner:
         """End the processes."""
         await self.workers.close()
 
-    async def _read(self, run: SqlRun) -> tuple[str, frozenset[str]]:
+    async def _checked_sql(self, run: SqlRun) -> tuple[str, frozenset[str]]:
         """Return the SQL of *run* as SQLite gets it, and the names in it; or raise SqlRefused."""
         return await check(run.sql, partial(_with_names, run.sql), self._checking)
 
@@ -101,7 +101,7 @@ class SqliteFreeRunner:
             elif answer.get("error") != "lost":
                 break
         if "error" in answer:
-            raise await check(run.sql, partial(worded, answer, run), self._checking)
+            raise await check(run.sql, partial(error_of_answer, answer, run), self._checking)
         return answer
 
     def _lens(self, run: SqlRun) -> tuple[Mapping[str, Any], frozenset[str]]:
@@ -125,7 +125,7 @@ class SqliteFreeRunner:
 
 
 def _with_names(sql: str) -> tuple[str, frozenset[str]]:
-    written = readable(sql)
+    written = checked_sql(sql)
     return written, names_in(written)
 
 

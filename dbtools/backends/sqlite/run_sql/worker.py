@@ -60,7 +60,7 @@ def fold(name: str) -> str:
     return "".join(each.lower() if each.isascii() else each for each in name)
 
 
-def quote(name: str) -> str:
+def identifier(name: str) -> str:
     """Return *name* as a quoted identifier."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -124,7 +124,7 @@ class Sandbox:
     def _prepare(self, spec: Mapping[str, Any]) -> None:
         """Build both safeguards."""
         self._driver.executescript(PRAGMAS)
-        mask = self._masking(spec["address"], spec["longest"])
+        mask = self._partial_mask_function(spec["address"], spec["longest"])
         self._driver.create_function(f"{self._file}_mask", 2, mask, deterministic=True)
         tables = [name for kind, name, *_ in self._schema if kind in ("table", "view")]
         for public, sql, named in spec["views"]:
@@ -144,26 +144,27 @@ class Sandbox:
     def _create_views(self, public: str, sql: str, named: list[str]) -> None:
         """Create the view *public* of *sql*, whose row filter names the tables *named* of the file."""
         for name in named:
-            self.create_view(self._inner("all", name), f"select * from {self._file}.{quote(name)}")
+            self.create_view(self._inner_name("all", name), f"select * from {self._file}.{identifier(name)}")
         reads = (
-            f"{quote(name)} as not materialized (select * from {self._inner('all', name)})" for name in named
+            f"{identifier(name)} as not materialized (select * from {self._inner_name('all', name)})"
+            for name in named
         )
-        inner = self._inner("seen", public)
+        inner = self._inner_name("seen", public)
         self.create_view(inner, f"with {', '.join(reads)} {sql}" if named else sql)
-        self.create_view(quote(public), f"select * from {inner}")
+        self.create_view(identifier(public), f"select * from {inner}")
 
     def create_view(self, name: str, sql: str) -> None:
         """Create the view *name*, which is quoted, unless it exists."""
         self._driver.execute(f"create temp view if not exists {name} as {sql}")
 
-    def _inner(self, what: str, name: str) -> str:
-        return quote(f"{self._file}_{what}_{name}")
+    def _inner_name(self, what: str, name: str) -> str:
+        return identifier(f"{self._file}_{what}_{name}")
 
-    def _masking(self, address: str, longest: int) -> Any:
+    def _partial_mask_function(self, address: str, longest: int) -> Any:
         """Return the function of the mask `partial`: of the bytes of a cell, and its class."""
         pattern = re.compile(address)
 
-        def masked(cell: bytes | None, kind: str) -> str | None:
+        def mask_bytes(cell: bytes | None, kind: str) -> str | None:
             if cell is None:
                 return None
             if kind == "blob":
@@ -172,7 +173,7 @@ class Sandbox:
             found = pattern.fullmatch(text) if kind == "text" and len(text) <= longest else None
             return f"{text[:1]}…" + (f"@{found[1]}" if found else "")
 
-        return masked
+        return mask_bytes
 
     def shadow(self, names: Iterable[str]) -> None:
         """Let the hidden ones of the folded *names* stand for a table that does not exist."""
@@ -182,7 +183,7 @@ class Sandbox:
         schema, _, prefix = self._absent.partition(".")
         self._driver.execute("pragma query_only = off")
         for name in hidden:
-            self.create_view(quote(name), f"select * from {schema}.{quote(prefix + name)}")
+            self.create_view(identifier(name), f"select * from {schema}.{identifier(prefix + name)}")
         self._driver.execute("pragma query_only = on")
 
     def _record(self, tables: list[str]) -> None:
@@ -195,7 +196,7 @@ class Sandbox:
         for name in (*tables, *self._public):
             # Views and virtual tables have no page.
             if name in self._public or not any(pages.get(fold(name), ())):
-                self._permit(f"select * from {quote(name)}")
+                self._permit(f"select * from {identifier(name)}")
         # What a module reads while it connects has no context, and a caller may not read it.
         self._reads = {read for read in self._reads if read[3] is not None or read[1] == ""}
         read = (found for table, found in pages.items() if table in self._direct or found & self._pages)
@@ -225,7 +226,7 @@ class Sandbox:
             self._reads.add(event)
         return sqlite3.SQLITE_OK
 
-    def strict(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+    def allow_statement(self, action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         """Allow what a caller's statement may do."""
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             return sqlite3.SQLITE_OK
@@ -258,7 +259,7 @@ class Sandbox:
         self._driver.execute("begin")
         try:
             self._check_schema()
-            self._authorize = self.strict
+            self._authorize = self.allow_statement
             if self.audit(request["sql"]):
                 # A virtual table runs other statements; the statement of the caller has passed.
                 self._authorize = _allow
@@ -308,7 +309,7 @@ class Sandbox:
             for row in cursor:
                 if len(rows) == request["limit"] or left < 0:
                     return {"names": names, "rows": rows, "more": True}
-                shown, taken = _shown(row, request["longest"], request["bytes"])
+                shown, taken = _cut_row(row, request["longest"], request["bytes"])
                 rows.append(shown)
                 left -= taken
         return {"names": names, "rows": rows, "more": False}
@@ -328,7 +329,7 @@ def _identity(path: str) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def _shown(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
+def _cut_row(row: tuple[object, ...], longest: int, most: int) -> tuple[list[object], int]:
     """Return *row* with cells of at most *longest*, and how long they are.
 
     If they are longer than *most* together, each is at most an equal share of it.

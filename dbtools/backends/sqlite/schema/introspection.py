@@ -40,9 +40,18 @@ from dbtools.backends.sqlite.schema.syntax import (
     predicate_of,
     query_of,
 )
-from dbtools.backends.sqlite.schema.types import column_type, limited
-from dbtools.schema.catalog import Catalog, Column, Key, Selection, Table, TableKind, identifying, searched
-from dbtools.values.types import ColumnType, Family, quoted
+from dbtools.backends.sqlite.schema.types import column_type, with_limits
+from dbtools.schema.catalog import (
+    Catalog,
+    Column,
+    Key,
+    Selection,
+    Table,
+    TableKind,
+    identity_columns,
+    with_indexes,
+)
+from dbtools.values.types import ColumnType, Family, quote
 
 #: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call", "dbtools_write"})
@@ -147,12 +156,12 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     reads = {name: read_by(structure, names) for name, structure in structures.items()}
     virtual = {name: definitions.get(name) or "" for name, type, *_ in listed if type == "virtual"}
     text_indexes = read_text_indexes(virtual, structures, columns)
-    left_out = (f"{kinds[name]} {quoted(name)} is left out: {why}." for name, why in problems.items())
+    left_out = (f"{kinds[name]} {quote(name)} is left out: {why}." for name, why in problems.items())
     catalog = Catalog(
         tables=tuple(
             replace(
                 table,
-                columns=searched(table.columns, text_indexes.get(name, {})),
+                columns=with_indexes(table.columns, text_indexes.get(name, {})),
                 foreign_keys=foreign_keys.get(name, ()),
                 row_estimate=estimates.get(name),
                 derived=is_derived(structures[name], reads[name]),
@@ -165,9 +174,9 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             for name, type, *_ in listed
             if type != "table" or _is_computed(columns.get(name, ()))
         ),
-        warnings=(*left_out, *selection.idle([("", name) for name, *_ in listed])),
+        warnings=(*left_out, *selection.idle_warnings([("", name) for name, *_ in listed])),
     )
-    bound = (BOUND.format(quoted(name), why) for (_, name), why in bound_to_main(catalog).items())
+    bound = (BOUND.format(quote(name), why) for (_, name), why in bound_to_main(catalog).items())
     return replace(catalog, warnings=(*catalog.warnings, *bound))
 
 
@@ -262,7 +271,7 @@ def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[
     )
     if folded not in checks:
         return column
-    return limited(column, checks[folded], collated=structure.collation(row.name) != BINARY)
+    return with_limits(column, checks[folded], collated=structure.collation(row.name) != BINARY)
 
 
 def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
@@ -322,7 +331,7 @@ def _identity(structure: Structure, keys: Sequence[Key], columns: Sequence[Colum
     if (name := _row_identifier(structure)) is not None:
         return (Column(name=name, type=ColumnType(family=Family.OTHER, name="rowid"), nullable=False),)
     primary = next((key.columns for key in keys if key.primary), ())
-    return identifying(column for column in columns if column.name in primary)
+    return identity_columns(column for column in columns if column.name in primary)
 
 
 def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:

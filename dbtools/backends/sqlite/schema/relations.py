@@ -16,7 +16,7 @@ from dbtools.backends.sqlite.schema.syntax import (
     module_of,
     names_in,
     read_definition,
-    readable,
+    read_tokens,
 )
 from dbtools.schema.catalog import (
     Catalog,
@@ -27,7 +27,7 @@ from dbtools.schema.catalog import (
     TableKind,
     TextIndex,
 )
-from dbtools.values.types import NUMERIC, Family, quoted
+from dbtools.values.types import NUMERIC, Family, quote
 
 #: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
@@ -208,15 +208,17 @@ def bound_to_main(catalog: Catalog) -> Mapping[Location, str]:
     """
     views = [table for table in catalog.tables if table.kind is TableKind.VIEW]
     named = {view.location: "it writes main. before a name" for view in views if _names_main(view.definition)}
-    beneath = ((view, [each for each in catalog.beneath(view) if each.location in named]) for view in views)
+    beneath = (
+        (view, [each for each in catalog.underlying_tables(view) if each.location in named]) for view in views
+    )
     return named and {
-        **{view.location: f"it reads {quoted(read[0].name)}" for view, read in beneath if read},
+        **{view.location: f"it reads {quote(read[0].name)}" for view, read in beneath if read},
         **named,
     }
 
 
 def _names_main(sql: str) -> bool:
-    names = [fold(token.value) for token in readable(sql)] if "main" in fold(sql) else []
+    names = [fold(token.value) for token in read_tokens(sql)] if "main" in fold(sql) else []
     return ("main", ".") in pairwise(names)
 
 

@@ -27,7 +27,7 @@ from dbtools.schema.sql import (
     Token,
     TokenKind,
     code_of,
-    grouped,
+    nest,
     split,
     tokenize,
     words,
@@ -67,7 +67,7 @@ def fold(name: str) -> str:
     return name.lower() if name.isascii() else name.translate(ASCII_LOWER)
 
 
-def readable(sql: str, word: str = WORD) -> list[Token]:
+def read_tokens(sql: str, word: str = WORD) -> list[Token]:
     """Return the tokens of *sql* up to an error, such as an unclosed comment, which SQLite accepts."""
     tokens: list[Token] = []
     with suppress(SqlError):
@@ -78,7 +78,7 @@ def readable(sql: str, word: str = WORD) -> list[Token]:
 def in_groups(sql: str) -> Group:
     """Return *sql* as groups, up to an error; an empty group if brackets do not match."""
     with suppress(SqlError):
-        return grouped(readable(sql), sql)
+        return nest(read_tokens(sql), sql)
     return Group("", 0)
 
 
@@ -109,7 +109,7 @@ def with_names(sql: str) -> str:
     return written + sql[end:]
 
 
-def explained(message: str, sql: str) -> str:
+def message_with_hint(message: str, sql: str) -> str:
     """Return SQLite's *message* about an operator's *sql*, with a hint if a text was probably meant."""
     name = message.removeprefix("no such column: ")
     if identifier(name) not in sql:
@@ -173,15 +173,17 @@ def read_definition(sql: str) -> Definition:
     folded = sql.lower()
     if not any(sign in folded for sign in DEFINITION_MARKS):
         return Definition()
-    statement = _statement(sql, _before_query(sql) if folded.startswith(NEW_VIEW) else readable(sql, PHRASE))
+    statement = _statement(
+        sql, _before_query(sql) if folded.startswith(NEW_VIEW) else read_tokens(sql, PHRASE)
+    )
     comments: dict[str | None, list[Token]] = {None: []}
-    for owner, comment in _owned(statement):
+    for owner, comment in _owned_comments(statement):
         name = statement.name(owner) if owner >= 0 else None
         if name is not None or owner == TABLE:
             comments.setdefault(name, []).append(comment)
     return Definition(
-        comment=_cleaned(comments.pop(None)),
-        comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
+        comment=_comment_text(comments.pop(None)),
+        comments={name: _comment_text(found) for name, found in comments.items() if name is not None},
         checks=tuple(statement.checks),
         collations=dict(_collations(statement)) if "collate" in folded else {},
     )
@@ -192,7 +194,7 @@ def generation(sql: str) -> Mapping[str, frozenset[str]]:
 
     They include the columns that a generated column is computed from.
     """
-    return {name: names_in(text) for name, text in _statement(sql, readable(sql, PHRASE)).columns()}
+    return {name: names_in(text) for name, text in _statement(sql, read_tokens(sql, PHRASE)).columns()}
 
 
 class Module(NamedTuple):
@@ -226,7 +228,7 @@ def module_of(sql: str) -> Module:
 @lru_cache(maxsize=10_000)
 def query_of(sql: str) -> str:
     """Return the SELECT in the CREATE VIEW statement *sql*, without comments."""
-    code = (token for token in readable(sql) if token.kind is not TokenKind.COMMENT)
+    code = (token for token in read_tokens(sql) if token.kind is not TokenKind.COMMENT)
     query = dropwhile(lambda token: token.word != "as", code)
     return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(query)).strip()
 
@@ -236,7 +238,9 @@ def condition_of(sql: str) -> str:
     """Return the condition in the CREATE INDEX statement *sql* of a partial index, without comments."""
     parts = in_groups(sql).parts
     where = next((part.offset for part in parts if part.word == "where"), len(sql))
-    code = [token for token in readable(sql) if token.kind is not TokenKind.COMMENT and token.offset >= where]
+    code = [
+        token for token in read_tokens(sql) if token.kind is not TokenKind.COMMENT and token.offset >= where
+    ]
     return "".join(" " * (here.end < there.offset) + there.text for here, there in pairwise(code)).strip()
 
 
@@ -265,7 +269,7 @@ def _is_plain(word: Token, after: Token) -> bool:
 
 def _before_query(sql: str) -> Iterator[Token]:
     """Yield the tokens of the CREATE VIEW statement *sql* before its AS, and the comments after it."""
-    tokens = iter(readable(sql))
+    tokens = iter(read_tokens(sql))
     yield from takewhile(lambda token: token.word != "as", tokens)
     yield from takewhile(lambda token: token.kind is TokenKind.COMMENT, tokens)
 
@@ -295,7 +299,7 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
     return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 
 
-def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
+def _owned_comments(statement: _Statement) -> Iterator[tuple[int, Token]]:
     """Yield each comment with its owner: the number of a definition, TABLE or NO_OWNER."""
     for at, comment in statement.comments:
         number = bisect_left(statement.marks, at) - 1
@@ -325,7 +329,7 @@ def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
                 yield name, fold(collation.value)
 
 
-def _cleaned(comments: Iterable[Token]) -> str:
+def _comment_text(comments: Iterable[Token]) -> str:
     """Return the text of *comments* in one line, without decoration."""
     lines = [line for comment in comments for line in _lines(comment.text)]
     return " ".join(" ".join([line for line in lines if not DECORATION.fullmatch(line)]).split())

@@ -78,7 +78,7 @@ def _family(name: str) -> Family:
     return next((family for pattern, family in FAMILY_OF_PART if pattern.search(base)), Family.ANY)
 
 
-def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
+def with_limits(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
     """Return *column* with the limits of its *checks*; if *collated*, different texts may be equal."""
     family = column.type.family
     certain = () if collated and family not in NUMERIC else checks

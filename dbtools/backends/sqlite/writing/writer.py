@@ -21,7 +21,7 @@ from dbtools.backends.sqlite.connection.connections import (
     Job,
     Stopped,
     on_thread,
-    patiently,
+    run_with_retries,
 )
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
@@ -32,7 +32,7 @@ from dbtools.backends.sqlite.connection.files import (
 )
 from dbtools.backends.sqlite.queries.inspection import LIST_FORMS
 from dbtools.backends.sqlite.reading.grammar import SqliteGrammar
-from dbtools.backends.sqlite.reading.runner import GRACE, FilteringGrammar, cause_of, cut, pool_of
+from dbtools.backends.sqlite.reading.runner import GRACE, FilteringGrammar, cause_of, cut_cell, pool_of
 from dbtools.backends.steps import journal_of, script_of
 from dbtools.errors import Broken, SchemaChanged
 from dbtools.schema.catalog import Location
@@ -84,7 +84,7 @@ class SqliteWriter:
 
         try:
             async with asyncio.timeout(run.context.timeout + self._lock_timeout + GRACE):
-                return await _finished(on_thread(self.pool, work), jobs)
+                return await _finish_write(on_thread(self.pool, work), jobs)
         except TimeoutError as exc:
             raise errors.TimedOut from exc
         except (Stopped, sqlite3.Error) as exc:
@@ -96,7 +96,9 @@ class SqliteWriter:
         await self.pool.dispose()
 
 
-async def _finished(running: Coroutine[object, None, WriteResult], jobs: Sequence["WriteJob"]) -> WriteResult:
+async def _finish_write(
+    running: Coroutine[object, None, WriteResult], jobs: Sequence["WriteJob"]
+) -> WriteResult:
     """Return what *running* returns; a cancellation that comes after COMMIT has no effect."""
     try:
         return await running
@@ -130,7 +132,7 @@ class WriteJob(Job):
             self.driver.set_progress_handler(self.is_over, OPERATIONS)
             if self._run.context.stamp and self.connection.stamp() != self._run.context.stamp:
                 raise SchemaChanged
-            written = self._changed()
+            written = self._make_change()
             self.check()
             self.driver.set_progress_handler(None, 0)
             if self._run.keeps(written):
@@ -161,7 +163,7 @@ class WriteJob(Job):
             self.is_committing = not (self.driver.in_transaction or has_code(exc, DISK_FULL))
             raise
 
-    def _changed(self) -> WriteResult:
+    def _make_change(self) -> WriteResult:
         before, script = self.driver.total_changes, script_of(self._run, JOURNAL)
         step = next(script)
         try:
@@ -173,7 +175,7 @@ class WriteJob(Job):
             return written
         others = self.driver.total_changes - before - self._in_journal - written.affected
         (unchecked,) = self.driver.execute(DEFERS).fetchone()
-        elsewhere = ((self._touched(), others),) if others else ()
+        elsewhere = ((self._touched_tables(), others),) if others else ()
         return written._replace(elsewhere=elsewhere, unchecked=bool(unchecked))
 
     def _rows(self, plan: Compiled, *runs: tuple[object, ...]) -> list[Row]:
@@ -183,13 +185,13 @@ class WriteJob(Job):
             self.check()
             cursor = self.driver.execute(f"{self._run.context.comment}{plan.sql}", parameters)
             # Cut at once: only one large row is held.
-            rows += (tuple(map(cut, row, plan.outputs)) for row in islice(cursor, most and most + 1))
+            rows += (tuple(map(cut_cell, row, plan.outputs)) for row in islice(cursor, most and most + 1))
             cursor.close()
         if JOURNAL.includes(plan):
             self._in_journal += self.driver.total_changes - before
         return rows if plan.outputs else self.driver.execute("select changes()").fetchall()
 
-    def _touched(self) -> frozenset[Location]:
+    def _touched_tables(self) -> frozenset[Location]:
         """Return the tables that foreign keys and triggers may change."""
         shape = self._run.steps[0][0].shape
         if isinstance(shape, QueryShape):
@@ -215,7 +217,7 @@ class WriteJob(Job):
             self.check()
             self.driver.execute(sql)
 
-        patiently(work, timeout=self._lock_timeout)
+        run_with_retries(work, timeout=self._lock_timeout)
 
 
 def refusal(error: Exception) -> errors.CallError:
