@@ -57,7 +57,7 @@ class DbtoolsError(Exception):
         self.hint = hint
         super().__init__(self.message)
 
-    def hinting(self, hint: str) -> Self:
+    def with_hint(self, hint: str) -> Self:
         """Return the same error with another *hint*."""
         error = copy(self)
         error.hint = hint

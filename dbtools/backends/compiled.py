@@ -115,11 +115,11 @@ class Compiled:
         of = {name: each for each in self._comparisons for name in each.parameters[:1]}
         return [name for name in self._patterns if of[name].term.type.family is Family.JSON]
 
-    def ending(self, sql: str) -> "Compiled":
+    def with_clause(self, sql: str) -> "Compiled":
         """Return the plan with the clause *sql* at its end."""
         return replace(self, sql=f"{self.sql}\n{sql}")
 
-    def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+    def bind_values(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
         """Return *values* in the order of the parameters, as the driver takes them.
 
         The statement asks for one row more than *limit*, to find out whether there are more.
@@ -128,9 +128,9 @@ class Compiled:
         bound |= {name: str(bound[name]).translate(UNSPACED) for name in self._within_json}
         bound |= {search_parameter(name): bound[name] for name in self._patterns}
         bound |= {prefix_parameter(name): _prefix_pattern(str(bound[name])) for name in self._patterns}
-        return tuple([self._written(name, bound[name]) for name in self.parameters])
+        return tuple([self._driver_value(name, bound[name]) for name in self.parameters])
 
-    def _written(self, name: str, value: object) -> object:
+    def _driver_value(self, name: str, value: object) -> object:
         if name in self._patterns:
             return pattern(self._patterns[name], str(value))
         if name in self.lists and isinstance(value, list):

@@ -122,15 +122,15 @@ def kept_row() -> errors.ConstraintViolated:
 
 def unseen_row(shape: Write) -> errors.Denied:
     """Return the error of a row that the change *shape* would move out of the row filter of the role."""
-    return _denied(UNSEEN, shape, [shape.table.filter])
+    return _denial(UNSEEN, shape, [shape.table.filter])
 
 
 def unfit_row(shape: Write) -> errors.Denied:
     """Return the error of a row that would not satisfy a check of the role after the change *shape*."""
-    return _denied(UNFIT, shape, shape.checks)
+    return _denial(UNFIT, shape, shape.checks)
 
 
-def _denied(message: str, shape: Write, conditions: Iterable[RowFilter | None]) -> errors.Denied:
+def _denial(message: str, shape: Write, conditions: Iterable[RowFilter | None]) -> errors.Denied:
     """Return the error with the columns that *conditions* are about and that the role may set."""
     settable = shape.writes.update if shape.kind is WriteKind.UPDATE else shape.writes.insert or ()
     named = dict.fromkeys(name for each in conditions for name in named_in(each, settable))

@@ -35,7 +35,7 @@ class Run(NamedTuple):
     @property
     def parameters(self) -> tuple[object, ...]:
         """The values in the order of their placeholders, as the driver takes them."""
-        return self.plan.bound(self.values, self.limit)
+        return self.plan.bind_values(self.values, self.limit)
 
 
 class JournalEntry(NamedTuple):

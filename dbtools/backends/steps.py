@@ -96,17 +96,17 @@ def script_of(run: WriteRun, journal: Journal) -> Script[WriteResult]:
     if run.entry is None:
         return (yield from _run_steps(run))
     now = int(time.time())
-    yield journal.prune, journal.prune.bound({"seconds": now - KEPT}, 1)
+    yield journal.prune, journal.prune.bind_values({"seconds": now - KEPT}, 1)
     parameters = {**run.entry._asdict(), "seconds": now}
-    if not (yield journal.enter, journal.enter.bound(parameters, 1)):
-        earlier = _earlier_call(run.entry, (yield journal.find, journal.find.bound(parameters, 1)))
+    if not (yield journal.enter, journal.enter.bind_values(parameters, 1)):
+        earlier = _earlier_call(run.entry, (yield journal.find, journal.find.bind_values(parameters, 1)))
         return WriteResult(rows=(), before=(), affected=earlier.affected, earlier=earlier)
     if not run.steps:
         return WriteResult(rows=(), before=(), affected=0)
     result = yield from _run_steps(run)
     keys = keys_of(run.steps[0][0].shape, result.rows)
     done = {"affected": result.affected, "keys": None if keys is None else json.dumps(keys)}
-    yield journal.complete, journal.complete.bound({"id": run.entry.id, **done}, 1)
+    yield journal.complete, journal.complete.bind_values({"id": run.entry.id, **done}, 1)
     return result
 
 
@@ -355,7 +355,7 @@ def _places(identity: Row) -> Mapping[str, object]:
 
 def _bound_plan(plan: Compiled, *values: Mapping[str, object], run: WriteRun, limit: int = 1) -> BoundPlan:
     claims = {name: run.claims[claim] for name, claim in plan.claims.items()}
-    return plan, *(plan.bound({**each, **claims}, limit) for each in values)
+    return plan, *(plan.bind_values({**each, **claims}, limit) for each in values)
 
 
 def _unchanged_error(plan: CompiledWrite, seen: Sequence[Row], at: int) -> errors.CallError:

@@ -223,7 +223,7 @@ async def _call_and_log(
         raise
     except Denied as exc:
         if exc.message == Denied.__doc__:
-            raise exc.hinting(EXPLAINED) from exc
+            raise exc.with_hint(EXPLAINED) from exc
         raise
     finally:
         limiter.close()

@@ -44,7 +44,7 @@ def print_tools(view: RoleSnapshot, *, split: bool, listing: Listing) -> None:
     totals = [sum(row[place] for row in rows) for place in range(2, len(parts) + 3)]
     table.add_row(*map(_text, [count_of(len(rows), "tool"), "", *totals]))
     _print(table)
-    if lines := [*view.replaced(listing)]:
+    if lines := [*view.replacement_notes(listing)]:
         _print("\n".join(lines))
     # Tools without a group are listed beside the budget.
     elif (taken := sum(cost for cost, name in costs if view.tools[name].group)) > listing.budget:

@@ -125,7 +125,7 @@ class _Operator:
             tables, tools = len(view.catalog.tables), len(view.definitions)
             lines = (
                 f"Serving {count_of(tables, 'table')} with {count_of(tools, 'tool')} over stdio.",
-                *view.replaced(self._settings.listing()),
+                *view.replacement_notes(self._settings.listing()),
                 f"To connect a client: {_connect_command(place_of(self._target), *self._options)}",
                 "Press Ctrl-C to stop.",
             )
@@ -146,7 +146,7 @@ class _Operator:
         logger.info(f"Serving {count_of(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
             for name, view in snapshot.views.items():
-                for replaced in view.replaced(self._settings.listing()):
+                for replaced in view.replacement_notes(self._settings.listing()):
                     logger.info(f"role {name}: {replaced}")
         jwt = self._settings.auth.jwt
         token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []

@@ -23,11 +23,11 @@ TURNING = words("not except left right full outer between case")  #: may turn fe
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
     """Return *claims* as values of their declared types, without those that do not fit."""
     declared = {name: PARAMETERS[type] for name, type in settings.policy.claims.items()}
-    typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
+    typed = {name: _typed_value(value, declared.get(name)) for name, value in claims.items()}
     return {name: value for name, value in typed.items() if value is not None}
 
 
-def _typed(value: object, type: ColumnType | None) -> object:
+def _typed_value(value: object, type: ColumnType | None) -> object:
     """Return *value* as one of *type*, or None; a text may spell the value.
 
     Without a declared type, return None for an array or an object, since it equals nothing.

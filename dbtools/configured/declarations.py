@@ -40,8 +40,10 @@ def with_declarations(
         findings += [each for each in found if isinstance(each, Finding)]
         if table.location in tables:
             keys = [each for each in found if isinstance(each, ForeignKey)]
-            tables[table.location] = _described(tables[table.location], section, keys)
-    tables = {location: _protected(table, named.get(location, ())) for location, table in tables.items()}
+            tables[table.location] = _with_descriptions(tables[table.location], section, keys)
+    tables = {
+        location: _without_secrets(table, named.get(location, ())) for location, table in tables.items()
+    }
     for name in settings.tools.pin:
         if _meant(catalog, name) is None:
             findings.append(_unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin")))
@@ -76,7 +78,7 @@ def _unknown_column(table: Table, column: str, key: str, source: Source) -> Find
     )
 
 
-def _described(table: Table, section: TableSection, keys: Sequence[ForeignKey]) -> Table:
+def _with_descriptions(table: Table, section: TableSection, keys: Sequence[ForeignKey]) -> Table:
     columns = (
         replace(column, comment=section.columns.get(column.name, column.comment)) for column in table.columns
     )
@@ -89,7 +91,7 @@ def _described(table: Table, section: TableSection, keys: Sequence[ForeignKey]) 
     )
 
 
-def _protected(table: Table, named: Collection[str]) -> Table:
+def _without_secrets(table: Table, named: Collection[str]) -> Table:
     """Return *table* without values of columns that look like secrets; mark those that are not *named*."""
     if not any(map(is_secret, table.columns)):
         return table

@@ -33,16 +33,16 @@ async def with_typed_filters(
         writes, changed = grant.writes if grant else None, [table for table in tables if table.identity]
         try:
             if grant and grant.filter and tables:
-                grant = replace(grant, filter=await filters.typed(rule, "where", grant.filter, tables))
+                grant = replace(grant, filter=await filters.with_types(rule, "where", grant.filter, tables))
         except Unusable as exc:
             grant, writes = None, None
             findings.append(exc.finding)
         try:
             if writes and writes.check and changed:
-                check = await filters.typed(rule, "check", writes.check, changed)
+                check = await filters.with_types(rule, "check", writes.check, changed)
                 writes = replace(writes, check=check)
             if writes and writes.after and changed:
-                after = await filters.typed(rule, "after", writes.after, changed)
+                after = await filters.with_types(rule, "after", writes.after, changed)
                 writes = replace(writes, after=after)
         except Unusable as exc:
             writes = None
@@ -61,7 +61,7 @@ class _Filters:
     catalog: Catalog
     inspectors: Inspectors
 
-    async def typed(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
+    async def with_types(self, rule: Rule, key: str, filter: RowFilter, tables: Sequence[Table]) -> RowFilter:
         """Return *filter*, the *key* of *rule* for *tables*, with the types of its claims.
 
         Raise Unusable if the database does not accept it.
@@ -69,7 +69,7 @@ class _Filters:
         facts, condition = self.inspectors.backend.facts, filter.condition
         place = {"role": self.role.name, "pattern": rule.pattern, "key": key}
         found: list[RowFilter] = []
-        inspector = await self.inspectors.reading()
+        inspector = await self.inspectors.reading_inspector()
         for table in tables:
             try:
                 found.append(await inspector.condition(table, condition))

@@ -33,7 +33,7 @@ class Inspectors(AsyncExitStack):
         self._reading: Inspector | None = None
         self._changing: Inspector | None = None
 
-    async def reading(self) -> Inspector:
+    async def reading_inspector(self) -> Inspector:
         """Return the Inspector for conditions and for queries that only read."""
         if self._reading is None:
             self._reading = await self.enter_async_context(self.backend.describe(self._session))
@@ -42,7 +42,7 @@ class Inspectors(AsyncExitStack):
     async def of(self, query: Query) -> Inspector:
         """Return the Inspector for *query*, or raise Unusable if its login is unreachable."""
         if query.writes is None:
-            return await self.reading()
+            return await self.reading_inspector()
         if self._changing is None:
             try:
                 opened = self.backend.describe_changes(self._session)
@@ -114,16 +114,16 @@ async def validated_queries(
             continue
         try:
             inspector = await inspectors.of(query)
-            permitted.append(await _permitted(settings, query, inspectors.backend.facts, inspector))
+            permitted.append(await _permitted_query(settings, query, inspectors.backend.facts, inspector))
         except Unusable as exc:
             findings.append(withdrawn(exc.finding, query.name, exc.finding.source))
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
 
-async def _permitted(settings: Settings, query: Query, facts: Facts, inspector: Inspector) -> Permitted:
+async def _permitted_query(settings: Settings, query: Query, facts: Facts, inspector: Inspector) -> Permitted:
     """Return *query* with what the database reports about its variants, or raise Unusable."""
-    found = [await inspected(query, present, inspector) for present in query.body.variants()]
+    found = [await inspect_variant(query, present, inspector) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
         raise Unusable(Kind.COLUMNS_DEPEND, query.sql_source)
@@ -156,7 +156,7 @@ def _effects(found: Sequence[Effects]) -> Effects | None:
     )
 
 
-async def inspected(query: Query, present: Collection[str], inspector: Inspector) -> Inspected:
+async def inspect_variant(query: Query, present: Collection[str], inspector: Inspector) -> Inspected:
     """Return what the database reports about the variant of *query* for *present*, or raise Unusable."""
     declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
@@ -220,7 +220,7 @@ async def working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await inspectors.of(permitted.query))
+                await inspect_variant(permitted.query, present, await inspectors.of(permitted.query))
         except Unusable as exc:
             findings.append(withdrawn(exc.finding, permitted.name, grant.source, role.name))
             if exc.finding.code is not FindingCode.UNCHECKED:

@@ -120,7 +120,7 @@ async def role_with_privileges(
     try:
         lacking = await backend.missing_privileges(tables, session)
         found = (
-            *_lacking(settings, role, tables, lacking.tables),
+            *_privilege_findings(settings, role, tables, lacking.tables),
             *hindrance_findings(settings, role.catalog, lacking.hindered),
         )
         journal = not lacking.journal
@@ -151,7 +151,7 @@ def _without_journal(role: ResolvedRole, queries: Sequence[Permitted], why: str)
         yield finding(Kind.NO_JOURNAL_OF_QUERY, query.source, role=name, query=query.name, why=why)
 
 
-def _lacking(
+def _privilege_findings(
     settings: Settings, role: ResolvedRole, tables: Sequence[Table], lacking: Mapping[Location, str]
 ) -> Iterator[Finding]:
     """Yield what the login lacks for the writes of *tables*, those of one rule together."""

@@ -128,7 +128,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     return LoadedQueries(
         queries=tuple(query for queries, _ in found for query in queries),
         findings=(
-            *(_covered(name, files[name]) for name in covered),
+            *(_covered_finding(name, files[name]) for name in covered),
             *(problem for _, problems in found for problem in problems),
         ),
         stamp=registry,
@@ -154,7 +154,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
     return finding(Kind.UNREAD_OWN_REGISTRY, settings.source("database"), level, problem=problem)
 
 
-def _covered(name: str, other: Source) -> Finding:
+def _covered_finding(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
     return finding(Kind.COVERED, Source(file=f"{FOLDER}/{name}", line=1), subject=name, place=place)
 

@@ -91,7 +91,7 @@ async def _role(
 ) -> ResolvedRole:
     """Return *role* validated against the database, without what is invalid."""
     if not role.session:
-        return await _validated(settings, role, catalog, inspectors)
+        return await _validate_role(settings, role, catalog, inspectors)
     backend = inspectors.backend
     # The values of claims are not known yet, but the database can check that the settings exist.
     session = {setting.name: setting.value for setting in role.session}
@@ -104,13 +104,15 @@ async def _role(
         blind = replace(role, rules=(), queries=())
         return seen_by(blind, catalog, written=role, findings=(*role.problems, refused))
     async with Inspectors(backend, session) as inspectors:
-        resolved = await _validated(settings, role, seen, inspectors)
+        resolved = await _validate_role(settings, role, seen, inspectors)
         grants, findings = await working_queries(resolved.served, inspectors, queries)
         served = replace(resolved.served, queries=grants)
         return replace(resolved, served=served, findings=(*resolved.findings, *findings))
 
 
-async def _validated(settings: Settings, role: Role, whole: Catalog, inspectors: Inspectors) -> ResolvedRole:
+async def _validate_role(
+    settings: Settings, role: Role, whole: Catalog, inspectors: Inspectors
+) -> ResolvedRole:
     """Return what *role* sees of *whole* by those of its rules that are valid."""
     valid, rule_findings = with_valid_rules(whole, role)
     served, filter_findings = await with_typed_filters(settings, valid, whole, inspectors)

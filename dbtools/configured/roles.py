@@ -80,7 +80,7 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
         source=settings.source("roles", name),
     )
     try:
-        lineage = tuple(reversed(_traced(settings, name, (), ())))
+        lineage = tuple(reversed(_inheritance(settings, name, (), ())))
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
     except Unusable as exc:
         # The rest of what it inherits may deny access: so it sees nothing.
@@ -112,7 +112,9 @@ def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
     yield from (QueryGrant(pattern=each, source=source) for each in settings.roles[role].queries)
 
 
-def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
+def _inheritance(
+    settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return *found* and the role *name*, each once, after the roles that it inherits from."""
 
     def unusable(kind: Kind, **places: object) -> Unusable:
@@ -129,7 +131,7 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
     # In reverse order, so that after reversing, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
-            found = _traced(settings, parent, (*above, name), found)
+            found = _inheritance(settings, parent, (*above, name), found)
     return (*found, name)
 
 

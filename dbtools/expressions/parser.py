@@ -98,7 +98,7 @@ class Expressions:
         try:
             return self._find_term(text, argument)
         except errors.CallError as exc:
-            raise exc.hinting(habits.hint(text) or self._spelling(text) or exc.hint) from exc
+            raise exc.with_hint(habits.hint(text) or self._spelling(text) or exc.hint) from exc
 
     def _spelling(self, text: str) -> str:
         """Return the right form of a name or a bucket in *text* that has another form."""

@@ -108,7 +108,7 @@ async def _sql(statement: SqlStatement, view: RoleSnapshot, caller: Caller, back
 async def _read_sql(statement: Statement, backend: Backend, caller: Caller) -> tuple[str, Sequence[object]]:
     """Return the SQL of *statement*, and its parameters."""
     plan = (await backend.runner()).compile(statement.shape)
-    return plan.sql, plan.bound(values_of(plan, statement, caller), statement.limit)
+    return plan.sql, plan.bind_values(values_of(plan, statement, caller), statement.limit)
 
 
 async def _write_sql(
@@ -127,7 +127,7 @@ async def _write_sql(
     values = {**values, **preset_values(shape, caller), **claims}
     statements = dict.fromkeys(each.sql for plan in plans for each in plan.statements)
     most = shape.most if isinstance(shape, Write) else shape.writes or 1
-    return ";\n".join(statements), first.bound(values, most)
+    return ";\n".join(statements), first.bind_values(values, most)
 
 
 def problems_of(view: RoleSnapshot, query: str) -> list[Finding]:

@@ -24,7 +24,7 @@ def refused_read(
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement.values, statement.shape)
-    if isinstance(error, errors.Unreadable) and (empty := _unpopulated(statement.shape.tables, catalog)):
+    if isinstance(error, errors.Unreadable) and (empty := _empty_views(statement.shape.tables, catalog)):
         message = f"{listing(empty)} was never refreshed, so it cannot be read."
         return errors.Unreadable(message, hint=f"An operator can run REFRESH MATERIALIZED VIEW {empty[0]}.")
     if isinstance(error, errors.OutOfRange) and not (statement.shape.computes or statement.shape.raises):
@@ -68,7 +68,7 @@ def _arguments(values: Mapping[str, object], shape: QueryShape) -> str:
     )
 
 
-def _unpopulated(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
+def _empty_views(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
     """Return the labels of what *tables* read and *catalog* has, but cannot be read until it is refreshed."""
     read = (*tables, *(each for table in tables for each in catalog.underlying_tables(table)))
     return [catalog.label(each) for each in read if not each.populated]
@@ -76,7 +76,7 @@ def _unpopulated(tables: Sequence[Table], catalog: Catalog) -> Sequence[str]:
 
 def refused_write(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     """Return *error* worded for *transaction* of a role that sees *catalog*: it says what has happened."""
-    worded = _worded(error, transaction, catalog)
+    worded = _reword_error(error, transaction, catalog)
     if isinstance(worded, errors.Busy) and transaction.idempotency_key:
         return running_call()
     if isinstance(worded, errors.NoRow | errors.Conflict | errors.NotConfirmed | errors.UnknownOutcome):
@@ -84,7 +84,7 @@ def refused_write(error: errors.CallError, transaction: Transaction, catalog: Ca
     return type(worded)(f"{worded.message} {UNCHANGED}", hint=worded.hint)
 
 
-def _worded(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
+def _reword_error(error: errors.CallError, transaction: Transaction, catalog: Catalog) -> errors.CallError:
     shape, values = transaction.writes[0]
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut()
@@ -92,7 +92,9 @@ def _worded(error: errors.CallError, transaction: Transaction, catalog: Catalog)
         return _of_changing_query(error, values, shape)
     writes = [each for each, _ in transaction.writes if isinstance(each, Write)]
     if isinstance(error, errors.ConstraintViolated):
-        return violation_of(error, shape.table, catalog, refers=shape.refers, written=_written(transaction))
+        return violation_of(
+            error, shape.table, catalog, refers=shape.refers, written=_given_values(transaction)
+        )
     if isinstance(error, errors.BadValue) and not error.hint:
         columns = (column for each in writes for column in (*each.columns, *each.compared))
         asked = dict.fromkeys(f"{each.name} ({each.type.name})" for each in columns)
@@ -119,7 +121,7 @@ def _of_changing_query(
     return _of_query(error, values, shape)
 
 
-def _written(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
+def _given_values(transaction: Transaction) -> Mapping[Column, Sequence[object]]:
     """Return the values that *transaction* gives each column."""
     found: dict[Column, list[object]] = {}
     for shape, values in transaction.writes:

@@ -63,7 +63,7 @@ class RoleSnapshot:
         """How many tokens each definition takes."""
         return tuple(tokens_in(len(each)) for each in self.tool_contents)
 
-    def replaced(self, listing: Listing) -> Iterator[str]:
+    def replacement_notes(self, listing: Listing) -> Iterator[str]:
         """Yield which typed tools exceed the budget of *listing*, and what is listed instead."""
         shown = {each.name for each in self.definitions}
         taken = 0

@@ -313,7 +313,7 @@ def _complaint(exc: ValidationError, model: type[Arguments], listed: Sequence[st
         known = list(within_model.model_fields) if within or not listed else listed
         error = unknown_argument(str(name), known, place)
         if place.startswith(("where", "having")) and error.hint.startswith("Arguments"):
-            return error.hinting(f"{error.hint} For example: {within_model.example}.")
+            return error.with_hint(f"{error.hint} For example: {within_model.example}.")
         return error
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     words = {"given": given, "got": in_words(given)}

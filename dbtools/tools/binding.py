@@ -191,7 +191,7 @@ def _decode_value(names: TermFinder, comparison: Comparison, term: Term, text: s
         return decode(term, comparison.op, text, place, name)
     except errors.BadValue as exc:
         hint = column_advice(names, comparison.op, text) or _value_hint(term, text) or exc.hint
-        raise exc.hinting(hint) from exc
+        raise exc.with_hint(hint) from exc
 
 
 def _value_hint(term: Term, text: str) -> str:
@@ -360,7 +360,7 @@ def _steps(names: TermFinder, step: str, argument: str) -> Sequence[tuple[Term, 
     except errors.CallError as exc:
         if (steps := steps_in(step)) in ([], [step]):
             spelled = _corrected_step(names, step)
-            raise exc.hinting(f"Write {json_values([spelled])}." if spelled else exc.hint) from exc
+            raise exc.with_hint(f"Write {json_values([spelled])}." if spelled else exc.hint) from exc
     directed = (_name_and_direction(names, each) for each in steps)
     return [(_column(names, name, argument), direction) for name, direction in directed]
 

@@ -146,7 +146,7 @@ class Lookup:
                 error = unknown_argument(name, list(self.keys), place.removesuffix("."))
                 lists = find_caseless(name, self.table.column_by_name) is not None
                 advice = " List tools find rows by other columns, with where." * lists
-                raise error.hinting(f"{error.hint}{advice}")
+                raise error.with_hint(f"{error.hint}{advice}")
             if key in given:
                 raise errors.BadArgument(f"{place}{key} appears twice.")
             given[key] = as_text(value)
@@ -283,7 +283,7 @@ def with_own_key(
     )
     names = [name for table in tables[:1] for name in key_arguments(table)]
     form = escape(json_of(dict.fromkeys(names, "VALUE")))
-    return error.hinting(f"Write {form} as key.") if names else error
+    return error.with_hint(f"Write {form} as key.") if names else error
 
 
 def _cell_value(cell: object, link: Link | None, encode: Encode) -> object:

@@ -50,7 +50,7 @@ def _plan(shop: Shop, caller: Caller, tool: str, arguments: Mapping[str, object]
         found = shop.bare.rows(f"explain query plan {plan.sql}", *(1 for _ in plan.parameters))
         return "\n".join(str(row[-1]) for row in found)
     values = {**statement.values, **{name: caller.claims[claim] for name, claim in plan.claims.items()}}
-    written = plan.bound(values, statement.limit)
+    written = plan.bind_values(values, statement.limit)
     return "\n".join(str(row[0]) for row in shop.bare.rows(f"explain {plan.sql}", *written))
 
 

@@ -190,7 +190,7 @@ def plan_of(shop: Shop, caller: Caller, asked: Mapping[str, object]) -> str:
     assert statement is not None
     assert isinstance(statement.shape, Select)
     plan = caller.portal.call(caller.database.runner).compile(statement.shape)
-    values = plan.bound(statement.values, statement.limit)
+    values = plan.bind_values(statement.values, statement.limit)
     return "\n".join(str(row) for row in shop.bare.rows(f"{EXPLAIN[shop.dialect]} {plan.sql}", *values))
 
 

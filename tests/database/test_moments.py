@@ -387,5 +387,5 @@ def plan_of(shop: Shop, tool: str, asked: Mapping[str, object]) -> str:
     statement = statement_of(shop.portal.call(shop.toolbox.view, ROLE).tools[tool].bind(asked))
     assert statement is not None
     plan = shop.portal.call(shop.database.runner).compile(statement.shape)
-    values = plan.bound(statement.values, statement.limit)
+    values = plan.bind_values(statement.values, statement.limit)
     return "\n".join(str(row[-1]) for row in shop.bare.rows(f"explain query plan {plan.sql}", *values))

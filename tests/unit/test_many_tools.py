@@ -21,7 +21,7 @@ MANY = Catalog(
 def _seen(listing: Listing) -> tuple[RoleSnapshot, Sequence[str]]:
     """Return what a role sees with *listing*, and what the operator learns of its tools."""
     view = take_snapshot(resolved(MANY, (Role(),), listing)).views["default"]
-    return view, [*view.replaced(listing)]
+    return view, [*view.replacement_notes(listing)]
 
 
 @pytest.mark.parametrize("surface", Surface)

@@ -111,17 +111,17 @@ def test_auto_lists_the_tools_of_each_table_while_they_fit_the_budget() -> None:
 
     exactly, below = (_view(SMALL, budget=budget) for budget in (cost, cost - 1))
 
-    assert (_listed(exactly), [*exactly.replaced(Listing(budget=cost))]) == (TYPED, [])
-    assert (_listed(below), len([*below.replaced(Listing(budget=cost - 1))])) == (GENERIC, 1)
+    assert (_listed(exactly), [*exactly.replacement_notes(Listing(budget=cost))]) == (TYPED, [])
+    assert (_listed(below), len([*below.replacement_notes(Listing(budget=cost - 1))])) == (GENERIC, 1)
 
 
 def test_pinned_tools_are_not_among_those_that_are_replaced() -> None:
     listing = Listing(budget=0, pin=("product",))
     some, none = (_view(SMALL, budget=0, pin=pin) for pin in (["product"], ["product", "sale"]))
 
-    (line,) = some.replaced(listing)
+    (line,) = some.replacement_notes(listing)
     assert line.startswith("list_tables, list_rows, get_row replace list_sale: ")
-    assert [*none.replaced(listing)] == []
+    assert [*none.replacement_notes(listing)] == []
 
 
 def test_tokens_are_the_bytes_of_all_that_is_listed() -> None:

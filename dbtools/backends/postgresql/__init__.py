@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.connection.pipeline import ServerConnection
 from dbtools.backends.postgresql.connection.urls import destination, with_full_paths, without_password
 from dbtools.backends.postgresql.queries import inspection
 from dbtools.backends.postgresql.queries.change_inspection import PostgresqlChangeInspector
-from dbtools.backends.postgresql.queries.privileges import lacking
+from dbtools.backends.postgresql.queries.privileges import missing_privileges
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.schema import changes
 from dbtools.backends.postgresql.schema.introspection import are_alike, read_catalog
@@ -179,7 +179,7 @@ class Backend(port.Backend):
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         place = destination(self.write_url).place
         async with inspection.describe(self._control_of(self.write_url), session) as shared:
-            return await shared.ask(lambda inspector: lacking(inspector, tables, place))
+            return await shared.ask(lambda inspector: missing_privileges(inspector, tables, place))
 
     async def offer(self, catalog: Catalog, functions: FunctionRules = NO_RULES) -> SqlOffer:
         """Return whether ad-hoc SQL may run: the login must only be able to read, in whatever role."""

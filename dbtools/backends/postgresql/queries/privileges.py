@@ -104,7 +104,7 @@ STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 
-async def lacking(inspector: PostgresqlInspector, tables: Sequence[Table], place: str) -> Lacking:
+async def missing_privileges(inspector: PostgresqlInspector, tables: Sequence[Table], place: str) -> Lacking:
     """Return what the login at *place* lacks for the writes of *tables*."""
     connection = inspector.connection
     if await connection.fetchval("select pg_catalog.pg_is_in_recovery()"):

@@ -235,7 +235,7 @@ async def _read(connection: ServerConnection, run: Run) -> tuple[list[asyncpg.Re
 async def _read_once(connection: ServerConnection, run: Run, sql: str) -> tuple[list[asyncpg.Record], bool]:
     """Return the records and whether there are more, read by *sql* once it is confirmed."""
     context = run.context
-    before = begin = limited(connection, context)
+    before = begin = limited_begin(connection, context)
     moment = ""
     if context.session or connection.local:
         before, moment = b"", await begin_transaction(connection, context.session, begin)
@@ -261,7 +261,7 @@ def key_of(connection: ServerConnection, sql: str, context: RunContext) -> State
     return sql, "\n".join((context.stamp, connection.process, *policed))
 
 
-def limited(connection: ServerConnection, context: RunContext) -> bytes:
+def limited_begin(connection: ServerConnection, context: RunContext) -> bytes:
     """Return the messages that begin a transaction with the timeout and the application name of *context*."""
     name = setting({"application_name": context.application}) if context.application else b""
     return connection.begin + time_limit(context.timeout) + name

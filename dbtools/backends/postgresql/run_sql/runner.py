@@ -40,7 +40,7 @@ from dbtools.backends.postgresql.reading.runner import (
     begin_transaction,
     cause_of,
     fetch_batches,
-    limited,
+    limited_begin,
     open_connection,
     rows_of,
 )
@@ -221,7 +221,7 @@ class PostgresqlFreeRunner:
     async def _prepare(self, connection: ServerConnection, statement: Confined) -> None:
         """Begin a transaction, and prepare *statement* in it."""
         context = statement.run.context
-        begin = limited(connection, context)
+        begin = limited_begin(connection, context)
         settings = SETTING_MESSAGES if statement.is_computed else SETTING_MESSAGES + STYLED
         statement.begin = begin + settings
         if context.session:

@@ -28,7 +28,7 @@ from dbtools.backends.postgresql.reading.runner import (
     another_transaction,
     begin_transaction,
     key_of,
-    limited,
+    limited_begin,
     rows_of,
 )
 from dbtools.backends.postgresql.registry import SCHEMA
@@ -95,7 +95,7 @@ class OpenTransaction:
     async def begin(self, lock_timeout: bytes) -> None:
         """Begin the transaction, with the first statement if possible."""
         connection, run, moment = self._connection, self._run, ""
-        begin, session = limited(connection, run.context), run.context.session
+        begin, session = limited_begin(connection, run.context), run.context.session
         if session or connection.local:
             # The settings of a role may be refused, and a pooler prepares statements in a transaction.
             with self._beginning():

@@ -117,13 +117,13 @@ class PostgresqlWriter:
             return compile_changing_query(shape, GRAMMAR, LIST_FORMS, lexis)
         plan = compile_write(shape, GRAMMAR)
         if plan.existing is not None:
-            existing = plan.existing.ending(LOCK) if plan.instead is not None else plan.existing
+            existing = plan.existing.with_clause(LOCK) if plan.instead is not None else plan.existing
             return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
         is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
         lock = LOCK if is_keyed and not shape.table.guarded else ""
         return replace(
             plan,
-            before=plan.before and plan.before.ending(lock),
+            before=plan.before and plan.before.with_clause(lock),
             unlocked=plan.before if lock else None,
         )
 
@@ -328,7 +328,7 @@ async def _violation(
     if isinstance(column, str):
         columns = (column,)
     elif isinstance(constraint, str):
-        table, columns = await _constrained(connection, table, constraint)
+        table, columns = await _constraint_columns(connection, table, constraint)
     shape = run.steps[0][0].shape if run is not None and run.steps else None
     # No row refers to a new one: then a trigger has changed the other table.
     if kind is Broken.FOREIGN_KEY and isinstance(shape, Write):
@@ -337,7 +337,7 @@ async def _violation(
     return errors.ConstraintViolated(kind=kind, table=table, columns=columns)
 
 
-async def _constrained(
+async def _constraint_columns(
     connection: ServerConnection, table: Location, constraint: str
 ) -> tuple[Location, tuple[str, ...]]:
     """Return the table and the columns of *constraint* of *table*, or of what it is a partition of."""

@@ -10,18 +10,18 @@ import os
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from dbtools import errors
 from dbtools.backends.compiled import identifier
 from dbtools.backends.refusals import Cause
-from dbtools.backends.sqlite.connection import functions as arithmetic
+from dbtools.backends.sqlite.connection import functions
 from dbtools.backends.sqlite.connection.statements import STATEMENTS, BoundedConnection
 from dbtools.backends.sqlite.connection.urls import YES, options_of, path_of
 
@@ -338,7 +338,7 @@ def _harden(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
-    arithmetic.install(connection)
+    functions.install(connection)
     _warm(connection)
 
 
@@ -358,37 +358,6 @@ def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:
                 raise
             problems[name] = str(exc)
     return problems
-
-
-class Events(NamedTuple):
-    """What SQLite reports to the authorizer about a statement."""
-
-    reads: set[tuple[str, str]]  #: tables and columns, also below views
-    changes: list[tuple[str, str, str]]  #: kinds, tables and columns, also of foreign keys and triggers
-
-
-def explain(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
-) -> Events:
-    """Return what *sql* reads and changes, without running it; *allow* becomes the authorizer.
-
-    SQLite may not report tables that are joined by USING or NATURAL (3.40).
-    """
-    events = Events(set(), [])
-
-    def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
-        if action == sqlite3.SQLITE_READ and first is not None:
-            events.reads.add((first, second or ""))
-        elif action in CHANGE_KINDS and first is not None:
-            events.changes.append((CHANGE_KINDS[action], first, second or ""))
-        return allow(action, first, second, *rest)
-
-    connection.set_authorizer(note)
-    try:
-        connection.execute(f"explain {sql}", parameters).close()
-    finally:
-        connection.set_authorizer(allow)
-    return events
 
 
 def _warm(connection: sqlite3.Connection) -> None:

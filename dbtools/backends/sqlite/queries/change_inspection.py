@@ -12,7 +12,8 @@ from itertools import pairwise
 from dbtools.backends.compiled import identifier
 from dbtools.backends.port import NOT_CHANGING, Declared, Inspected
 from dbtools.backends.query_syntax import FOLLOWED_BY, Main, Piece, main_of
-from dbtools.backends.sqlite.connection.files import authorize_writes, explain
+from dbtools.backends.sqlite.connection.events import explain
+from dbtools.backends.sqlite.connection.files import authorize_writes
 from dbtools.backends.sqlite.queries.inspection import (
     SqliteQuery,
     events_of,

@@ -25,13 +25,12 @@ from dbtools.backends.port import (
     temporary_refusal,
 )
 from dbtools.backends.query_syntax import DECLARED_TEXT, ListForms, Piece, QueryText
+from dbtools.backends.sqlite.connection.events import Events, explain
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
     UNFINISHED,
-    Events,
     FileLocation,
     authorize,
-    explain,
     has_code,
     open_file,
     resolve_views,

@@ -205,7 +205,7 @@ class ReadJob(Job):
 
     def _fetch(self, plan: Compiled) -> ResultSet:
         sql = f"{self._run.context.comment}{plan.sql}"
-        parameters = plan.bound(self._run.values, self._run.limit)
+        parameters = plan.bind_values(self._run.values, self._run.limit)
         driver = self.driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters)))
 

@@ -23,11 +23,11 @@ from dbtools.backends.sqlite.connection.connections import (
     on_thread,
     run_with_retries,
 )
+from dbtools.backends.sqlite.connection.events import explain
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
     FileLocation,
     authorize_writes,
-    explain,
     has_code,
 )
 from dbtools.backends.sqlite.queries.inspection import LIST_FORMS
