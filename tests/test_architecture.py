@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from itertools import chain
@@ -321,8 +321,8 @@ RULES: tuple[Rule, ...] = (
 TEST_RULES: tuple[Rule, ...] = (is_short, uses_nothing_private, patches_nothing_of_the_package)
 
 
-@pytest.fixture(scope="module")
-def modules() -> tuple[Module, ...]:
+@cache
+def package_modules() -> tuple[Module, ...]:
     """Return the files of the package, each parsed once."""
     return tuple(_module(path, ROOT / PACKAGE) for path in sorted((ROOT / PACKAGE).rglob("*.py")))
 
@@ -368,14 +368,14 @@ def _nearest(name: str, names: Collection[str]) -> str:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__.strip("_"))
-def test_package_keeps_the_rule(rule: Rule, modules: tuple[Module, ...]) -> None:
-    breaches = [f"{PACKAGE}/{each}" for module in modules for each in breaches_of(module, (rule,))]
+def test_package_keeps_the_rule(rule: Rule) -> None:
+    breaches = [f"{PACKAGE}/{each}" for module in package_modules() for each in breaches_of(module, (rule,))]
 
     assert breaches == [], "\n".join(breaches)
 
 
-def test_no_two_modules_give_a_type_the_same_name(modules: tuple[Module, ...]) -> None:
-    modules_of = Counter(name for module in modules for name in {*module.type_names})
+def test_no_two_modules_give_a_type_the_same_name() -> None:
+    modules_of = Counter(name for module in package_modules() for name in {*module.type_names})
 
     assert {name for name, count in modules_of.items() if count > 1} == SHARED_NAMES
 
@@ -396,5 +396,5 @@ def test_tests_keep_the_rules() -> None:
     assert breaches == [], "\n".join(breaches)
 
 
-def test_no_modules_import_each_other_in_a_ring(modules: tuple[Module, ...]) -> None:
-    assert cycle_in(modules) == []
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    assert cycle_in(package_modules()) == []

@@ -21,7 +21,7 @@ from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION, Run, WriteResult, WriteRun
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy.roles import NO_RULES, FunctionRules, Role
-from dbtools.policy.writes import Lacking
+from dbtools.policy.writes import MissingPrivileges
 from dbtools.queries import Effects, Permitted
 from dbtools.schema.catalog import Catalog, Column, RowFilter, Selection, Table
 from dbtools.schema.sql import Fragment, Lexis, Parameter
@@ -204,7 +204,7 @@ class Backend(ABC):
         loading = anyio.Lock()
         self.runner = LazyPart(self.load_runner, loading)
         self.writer = LazyPart(self.load_writer, loading)
-        self.free = LazyPart(self.load_free, loading)
+        self.sql_runner = LazyPart(self.load_sql_runner, loading)
 
     @property
     @abstractmethod
@@ -228,7 +228,7 @@ class Backend(ABC):
         """Import and return the Writer, without opening a connection; raise Refused if there is none."""
         raise Refused(NEVER_CHANGED)
 
-    def load_free(self) -> SqlRunner:
+    def load_sql_runner(self) -> SqlRunner:
         """Import and return the SqlRunner, without opening a connection; raise Refused if there is none."""
         raise Refused("dbtools does not run callers' SQL on databases of this kind.")
 
@@ -300,12 +300,12 @@ class Backend(ABC):
 
     async def missing_privileges(
         self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Lacking:
+    ) -> MissingPrivileges:
         """Return what the login of `write_url` lacks for the writes of *tables*.
 
         The login has the settings *session*; raise Refused if the database does not accept them.
         """
-        return Lacking({table.location: NEVER_CHANGED for table in tables})
+        return MissingPrivileges({table.location: NEVER_CHANGED for table in tables})
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""
@@ -313,7 +313,7 @@ class Backend(ABC):
 
     async def close(self) -> None:
         """Close every connection."""
-        for each in (self.runner, self.writer, self.free):
+        for each in (self.runner, self.writer, self.sql_runner):
             await each.close()
 
 

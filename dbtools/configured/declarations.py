@@ -28,7 +28,7 @@ def with_declarations(
     findings: list[Finding] = []
     named: dict[Location, Collection[str]] = {}
     for name, section in settings.tables.items():
-        table = _meant(catalog, name)
+        table = _find_table(catalog, name)
         if table is None:
             findings.append(_unknown_table(catalog, name, "[tables]", settings.source("tables", name)))
             continue
@@ -45,12 +45,12 @@ def with_declarations(
         location: _without_secrets(table, named.get(location, ())) for location, table in tables.items()
     }
     for name in settings.tools.pin:
-        if _meant(catalog, name) is None:
+        if _find_table(catalog, name) is None:
             findings.append(_unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin")))
     return replace(catalog, tables=tuple(tables.values())), tuple(findings)
 
 
-def _meant(catalog: Catalog, name: str) -> Table | None:
+def _find_table(catalog: Catalog, name: str) -> Table | None:
     """Return the one table that *name* refers to, readable or not."""
     found = catalog.whole.find_tables(name)
     return found[0] if len(found) == 1 else None
@@ -117,7 +117,7 @@ def _reference(
     parts = REFERENCE.fullmatch(text)
     if parts is None:
         return finding(Kind.REFERENCE_UNREADABLE, source, key=key, text=quote(text))
-    end, target = parts[3] or parts[2].replace('""', '"'), _meant(catalog, parts[1])
+    end, target = parts[3] or parts[2].replace('""', '"'), _find_table(catalog, parts[1])
     if target is None:
         return _unknown_table(catalog, parts[1], key, source)
     for of, each in ((table, column), (target, end)):

@@ -10,7 +10,7 @@ from dbtools.configured.resolved import ResolvedRole
 from dbtools.errors import listing
 from dbtools.findings import Finding, Kind, Level, Source, finding
 from dbtools.policy.roles import Role, Rule
-from dbtools.policy.writes import Lacking, confirmed_tables, without_writes
+from dbtools.policy.writes import MissingPrivileges, confirmed_tables, without_writes
 from dbtools.queries import Permitted
 from dbtools.schema.catalog import Catalog, Location, Table
 from dbtools.settings.sections import Settings
@@ -116,7 +116,7 @@ async def role_with_privileges(
     if not (tables or changing):
         return role
     session = {setting.name: setting.value for setting in role.served.session}
-    lacking, journal = Lacking({}), None
+    lacking, journal = MissingPrivileges({}), None
     try:
         lacking = await backend.missing_privileges(tables, session)
         found = (
@@ -127,7 +127,7 @@ async def role_with_privileges(
     except (errors.DatabaseUnavailable, errors.Refused) as exc:
         # A login that cannot be reached now may make the changes later.
         if isinstance(exc, errors.Refused) and not exc.temporary:
-            lacking = Lacking({table.location: exc.message for table in tables})
+            lacking = MissingPrivileges({table.location: exc.message for table in tables})
         source = settings.source("database", "write_url")
         found = (finding(Kind.PRIVILEGES_UNCHECKED, source, problem=exc),)
     lost = lacking.tables

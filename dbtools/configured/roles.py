@@ -117,17 +117,17 @@ def _inheritance(
 ) -> tuple[str, ...]:
     """Return *found* and the role *name*, each once, after the roles that it inherits from."""
 
-    def unusable(kind: Kind, **places: object) -> Unusable:
+    def problem(kind: Kind, **places: object) -> Unusable:
         heir = above[-1]
         return Unusable(kind, settings.source("roles", heir, "inherits"), role=heir, **places)
 
     if name in above:
-        raise unusable(Kind.INHERITS_ITSELF, other=quote(name))
+        raise problem(Kind.INHERITS_ITSELF, other=quote(name))
     if name not in settings.roles:
         meant, roles = did_you_mean(name, settings.roles), listing(settings.roles)
-        raise unusable(Kind.INHERITS_UNKNOWN, other=quote(name), nearest=meant, roles=roles)
+        raise problem(Kind.INHERITS_UNKNOWN, other=quote(name), nearest=meant, roles=roles)
     if len(above) > DEEPEST:
-        raise unusable(Kind.INHERITS_TOO_DEEP, most=DEEPEST)
+        raise problem(Kind.INHERITS_TOO_DEEP, most=DEEPEST)
     # In reverse order, so that after reversing, a role comes after all roles that inherit from it.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
@@ -171,14 +171,14 @@ class _Place(NamedTuple):
     pattern: str
     source: Source
 
-    def unusable(self, kind: Kind, **places: object) -> Unusable:
+    def problem(self, kind: Kind, **places: object) -> Unusable:
         """Return the error that the grant cannot be used, for a *kind* with these *places*."""
         return Unusable(kind, self.source, role=self.role, pattern=self.pattern, **places)
 
 
 def _grant(settings: Settings, wanted: GrantSection, place: _Place, lexis: Lexis) -> Grant:
     if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
-        raise place.unusable(Kind.NO_HASH_KEY)
+        raise place.problem(Kind.NO_HASH_KEY)
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
@@ -193,11 +193,11 @@ def _writes(wanted: GrantSection, place: _Place, lexis: Lexis) -> WriteGrant | N
     options = ("check", "after", "preset", "preset_update", "max_affected", "confirm")
     idle = [key for key in options if not wanted.granted and key in wanted.model_fields_set]
     if idle:
-        raise place.unusable(Kind.NO_CHANGE_GRANTED, key=idle[0])
+        raise place.problem(Kind.NO_CHANGE_GRANTED, key=idle[0])
     if not wanted.granted:
         return None
     if wanted.after is not None and wanted.where is None:
-        raise place.unusable(Kind.AFTER_WITHOUT_WHERE)
+        raise place.problem(Kind.AFTER_WITHOUT_WHERE)
     return WriteGrant(
         insert=wanted.insert,
         update=wanted.update,
@@ -217,15 +217,15 @@ def _filter(where: str | None, key: str, place: _Place, lexis: Lexis) -> RowFilt
     try:
         condition = scan(where, lexis)
     except SqlError as exc:
-        raise place.unusable(Kind.UNSCANNED_FILTER, key=key, problem=exc) from exc
+        raise place.problem(Kind.UNSCANNED_FILTER, key=key, problem=exc) from exc
     for other in condition.parameters:
         if other.claim is None:
             # After `:claim` comes the name of the claim, if that was meant.
             name = FIELD.match(where.partition(str(other))[2])
             meant = name[1] if name else other.name
-            raise place.unusable(Kind.NOT_A_CLAIM, key=key, parameter=other, name=meant)
+            raise place.problem(Kind.NOT_A_CLAIM, key=key, parameter=other, name=meant)
     if condition.empty or condition.ending:
-        raise place.unusable(Kind.NOT_A_CONDITION, key=key)
+        raise place.problem(Kind.NOT_A_CONDITION, key=key)
     return RowFilter(condition=condition)
 
 

@@ -107,7 +107,7 @@ def granted_changes(table: Table) -> tuple[str, ...]:
     return tuple(change for change, is_allowed in allowed if is_allowed)
 
 
-class Lacking(NamedTuple):
+class MissingPrivileges(NamedTuple):
     """What a login cannot do for the writes of a role."""
 
     tables: Mapping[Location, str]  #: why it cannot make the writes of each table

@@ -196,7 +196,7 @@ class Table:
         return (self.schema, self.name)
 
     @property
-    def guarded(self) -> bool:
+    def needs_barrier(self) -> bool:
         """Whether the filter must be evaluated before any condition of a caller."""
         return self.filter is not None and (self.computed or not self.filter.total)
 

@@ -69,7 +69,7 @@ class Execution:
     async def run_sql(self, statement: SqlStatement, view: RoleSnapshot, caller: Caller) -> ResultSet:
         """Return the rows of the *statement* that *caller* wrote, or raise a CallError."""
         run = sql_run(statement, view, caller, self._request_id_target)
-        runner = await self._backend.free()
+        runner = await self._backend.sql_runner()
         try:
             # The SQL holds values of the caller, so the span does not get it.
             with statement_span("", "SELECT", "run_sql") if self._is_tracing else nullcontext():

@@ -89,7 +89,7 @@ async def explain(
 async def _sql(statement: SqlStatement, view: RoleSnapshot, caller: Caller, backend: Backend) -> Explanation:
     """Explain how *statement* would run, or why it would not."""
     try:
-        found = await (await backend.free()).explain(sql_run(statement, view, caller))
+        found = await (await backend.sql_runner()).explain(sql_run(statement, view, caller))
     except errors.Denied:
         sql = statement.sql.lower()
         named = [table for table in view.catalog.tables if table.name.lower() in sql]

@@ -35,7 +35,7 @@ async def unread_findings(
     """Yield findings about the tables that a role sees, but that run_sql cannot read for it."""
     if not resolved.server:
         return
-    runner = await backend.free()
+    runner = await backend.sql_runner()
     tables = [table for table in resolved.catalog.tables if table.aggregated]
     for at in range(0, len(tables), AT_ONCE):
         async for found in _lens_findings(settings, runner, resolved, tables[at : at + AT_ONCE]):

@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends.port import Backend
 from dbtools.backends.processes import Worker
-from dbtools.backends.sqlite.run_sql.runner import SqliteFreeRunner
+from dbtools.backends.sqlite.run_sql.runner import SqliteSqlRunner
 from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
@@ -28,7 +28,7 @@ Roles = Mapping[str, RoleSection]
 class Shop:
     """A served file, and its toolbox."""
 
-    def __init__(self, toolbox: Toolbox, backend: Backend, runner: SqliteFreeRunner, path: Path) -> None:
+    def __init__(self, toolbox: Toolbox, backend: Backend, runner: SqliteSqlRunner, path: Path) -> None:
         self.toolbox, self.backend, self.runner, self.path = toolbox, backend, runner, path
 
     async def ask(self, sql: str, role: str = "default", **claims: object) -> list[list[object]]:
@@ -90,8 +90,8 @@ async def serving(
     )
     toolbox, backend = open_toolbox(settings)
     try:
-        runner = await backend.free()
-        assert isinstance(runner, SqliteFreeRunner)
+        runner = await backend.sql_runner()
+        assert isinstance(runner, SqliteSqlRunner)
         yield Shop(toolbox, backend, runner, path)
     finally:
         await backend.close()

@@ -10,7 +10,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
+from dbtools.backends.postgresql.run_sql.runner import PostgresqlSqlRunner
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.backends.runs import RunContext, SqlRun
 from dbtools.errors import CallError
@@ -125,7 +125,7 @@ async def read_shop(url: str, portal: BlockingPortal) -> SqlShop:
         url=url,
         catalog=restrict(whole, role()),
         whole=whole,
-        runner=PostgresqlFreeRunner(url),
+        runner=PostgresqlSqlRunner(url),
         portal=portal,
         claims=CLAIMS,
     )

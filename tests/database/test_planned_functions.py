@@ -180,7 +180,7 @@ def _shown(shop: Shop, shows: str, tool: str = "") -> object:
     """Return what the idle session that *tool* has used last shows."""
 
     async def shown() -> object:
-        runner: Any = await (shop.database.free() if tool == "run_sql" else shop.database.runner())
+        runner: Any = await (shop.database.sql_runner() if tool == "run_sql" else shop.database.runner())
         async with runner.pool.connection() as connection:
             return await connection.fetchval(f"select {shows}")
 

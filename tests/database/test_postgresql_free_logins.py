@@ -11,7 +11,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import Backend
-from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
+from dbtools.backends.postgresql.run_sql.runner import PostgresqlSqlRunner
 from dbtools.errors import SqlRefused
 from dbtools.policy.roles import FunctionRules
 from dbtools.schema.catalog import Selection
@@ -37,7 +37,7 @@ def url(postgresql_server: PostgresqlServer, portal: BlockingPortal) -> Iterator
 def served(url: str, login: str, portal: BlockingPortal) -> Iterator[SqlShop]:
     """Yield the database at *url* under the URL *login*."""
     shop = portal.call(read_shop, url, portal)
-    poor = replace(shop, runner=PostgresqlFreeRunner(login))
+    poor = replace(shop, runner=PostgresqlSqlRunner(login))
     yield poor
     for each in (shop, poor):
         portal.call(each.runner.close)

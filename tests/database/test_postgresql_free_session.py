@@ -13,7 +13,7 @@ from anyio.from_thread import BlockingPortal
 from dbtools.backends.postgresql.run_sql.guarded import Guarded
 from dbtools.backends.postgresql.run_sql.guarding import Guards
 from dbtools.backends.postgresql.run_sql.parsing import lexemes_of
-from dbtools.backends.postgresql.run_sql.runner import SLOW_FOR, PostgresqlFreeRunner
+from dbtools.backends.postgresql.run_sql.runner import SLOW_FOR, PostgresqlSqlRunner
 from dbtools.errors import Busy, CallError, Denied, SchemaChanged, SqlRefused, TimedOut
 from dbtools.values.cells import Cut
 from tests.conftest import Clock
@@ -50,7 +50,7 @@ def _run_unguarded(shop: SqlShop, sql: str) -> None:
         async def check(self, *_: object) -> Guarded:
             return guarded
 
-    runner = PostgresqlFreeRunner(shop.url, Overlooking())
+    runner = PostgresqlSqlRunner(shop.url, Overlooking())
     try:
         shop.portal.call(runner.run, shop.request(sql))
     finally:
@@ -61,7 +61,7 @@ def test_timeout_while_names_are_read_is_not_blamed_on_other_statements(
     shop: SqlShop, postgresql_server: PostgresqlServer, portal: BlockingPortal
 ) -> None:
     holding = portal.call(asyncpg.connect, shop.url)
-    runner = PostgresqlFreeRunner(shop.url)
+    runner = PostgresqlSqlRunner(shop.url)
     try:
         portal.call(holding.execute, "begin; lock table pg_catalog.pg_collation in access exclusive mode")
         with pytest.raises(TimedOut, match="while the names in the database were read"):
@@ -277,7 +277,7 @@ def test_lost_connections_are_replaced(shop: SqlShop) -> None:
 def test_pooler_that_passes_no_settings_on_changes_no_answer(shop: SqlShop, refuses: bool) -> None:
     async def through() -> list[Any]:
         async with proxy(shop.url, refuses=refuses) as url:
-            runner = PostgresqlFreeRunner(url)
+            runner = PostgresqlSqlRunner(url)
             sqls = (
                 "select name, born from customers order by id",
                 "select interval '1 day 2 hours'",

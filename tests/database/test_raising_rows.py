@@ -324,6 +324,6 @@ def test_only_what_may_raise_an_error_is_read_behind_a_barrier(where: str, guard
     grants = {"customers": GrantSection(where=where), "plain": GrantSection(where="id > 0")}
     with calling_as(shop, grants, NORTH) as caller:
         view = shop.portal.call(caller.toolbox.view, caller.role)
-        seen = {table.name: table.guarded for table in view.catalog.tables}
+        seen = {table.name: table.needs_barrier for table in view.catalog.tables}
 
     assert seen == {"customers": guarded, "plain": True}

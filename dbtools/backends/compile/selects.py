@@ -188,14 +188,21 @@ class Terms:
                 return self._grammar.measure(function, column, measure.place.type)
 
     def _source(self, table: Table, alias: str, tied: Mapping[str, Element] = NOT_TIED) -> sa.FromClause:
-        guarded, searched = table.guarded or self._shape.raises, self._shape.searches
+        needs_barrier, searched = table.needs_barrier or self._shape.raises, self._shape.searches
         # Comparing a key raises no error, unless a filter may raise one, or a view computes the key.
-        computed = table.guarded or table.kind is TableKind.VIEW
+        computed = table.needs_barrier or table.kind is TableKind.VIEW
         tied = NOT_TIED if computed or self._grammar.barrier else tied
         grammar, claims = self._grammar, self._claims
         versioned = alias == OWN and any(each.term == grammar.version for each in self._shape.outputs)
         return source(
-            table, alias, grammar, claims, guarded=guarded, tied=tied, searched=searched, versioned=versioned
+            table,
+            alias,
+            grammar,
+            claims,
+            needs_barrier=needs_barrier,
+            tied=tied,
+            searched=searched,
+            versioned=versioned,
         )
 
     def document(self, place: Term) -> tuple[Element, TextIndex]:

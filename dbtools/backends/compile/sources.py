@@ -163,21 +163,21 @@ def source(
     grammar: Grammar,
     claims: dict[str, str],
     *,
-    guarded: bool,
+    needs_barrier: bool,
     tied: Mapping[str, Element],
     searched: bool,
     versioned: bool = False,
 ) -> sa.FromClause:
     """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    Add the parameters of the filter to *claims*. If *guarded*, nothing is evaluated on a hidden row, except
-    whether its columns equal what they are *tied* to, so that the index of a foreign key is used. If
+    Add the parameters of the filter to *claims*. If it *needs_barrier*, nothing is evaluated on a hidden row,
+    except whether its columns equal what they are *tied* to, so that the index of a foreign key is used. If
     *searched*, add what its full-text indexes search; if *versioned*, the version of a row.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
     # A view hides rows as a filter does.
-    barrier = guarded and (table.filter is not None or table.kind is TableKind.VIEW)
+    barrier = needs_barrier and (table.filter is not None or table.kind is TableKind.VIEW)
     documents = documents_of(table) if searched else {}
     blank = any(column.type.mask in BLANK for column in table.columns)
     if not (table.filter or barrier or blank or documents):

@@ -27,7 +27,7 @@ from dbtools.backends.records import Registry
 from dbtools.backends.run_sql import SqlOffer, SqlRunner
 from dbtools.backends.runs import NO_SESSION
 from dbtools.policy.roles import NO_RULES, FunctionRules, Role
-from dbtools.policy.writes import Lacking
+from dbtools.policy.writes import MissingPrivileges
 from dbtools.queries import Permitted
 from dbtools.schema.catalog import Catalog, Selection, Table
 from dbtools.values.types import Family
@@ -99,11 +99,11 @@ class Backend(port.Backend):
 
         return PostgresqlWriter(self.write_url, self.lock_timeout)
 
-    def load_free(self) -> SqlRunner:
+    def load_sql_runner(self) -> SqlRunner:
         """Import and return the SqlRunner."""
-        from dbtools.backends.postgresql.run_sql.runner import PostgresqlFreeRunner
+        from dbtools.backends.postgresql.run_sql.runner import PostgresqlSqlRunner
 
-        return PostgresqlFreeRunner(self.url)
+        return PostgresqlSqlRunner(self.url)
 
     def open_engine(self) -> "AsyncEngine":
         """Return an engine that may write to the database."""
@@ -127,7 +127,7 @@ class Backend(port.Backend):
         if self._search_path not in (None, catalog.search_path):
             # Open connections keep their old search path.
             await self.runner.close()
-            await self.free.close()
+            await self.sql_runner.close()
         self._search_path = catalog.search_path
         return replace(catalog, warnings=(*catalog.warnings, *self._destination.warnings))
 
@@ -175,7 +175,7 @@ class Backend(port.Backend):
 
     async def missing_privileges(
         self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Lacking:
+    ) -> MissingPrivileges:
         """Return which privileges the login of `write_url` lacks for the writes of *tables*."""
         place = destination(self.write_url).place
         async with inspection.describe(self._control_of(self.write_url), session) as shared:

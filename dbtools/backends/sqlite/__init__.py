@@ -34,7 +34,7 @@ from dbtools.backends.sqlite.schema.relations import may_refer
 from dbtools.backends.sqlite.schema.syntax import lexis
 from dbtools.errors import Refused
 from dbtools.policy.roles import NO_RULES, FunctionRules
-from dbtools.policy.writes import Lacking
+from dbtools.policy.writes import MissingPrivileges
 from dbtools.schema.catalog import Catalog, Selection, Table
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ class Backend(port.Backend):
 
         return SqliteWriter(location_of(self.write_url), self.lock_timeout)
 
-    def load_free(self) -> SqlRunner:
+    def load_sql_runner(self) -> SqlRunner:
         """Import and return the SqlRunner."""
-        from dbtools.backends.sqlite.run_sql.runner import SqliteFreeRunner
+        from dbtools.backends.sqlite.run_sql.runner import SqliteSqlRunner
 
-        return SqliteFreeRunner(self._file)
+        return SqliteSqlRunner(self._file)
 
     def open_engine(self) -> "Engine":
         """Return an engine that can change or create the file."""
@@ -141,19 +141,19 @@ class Backend(port.Backend):
 
     async def missing_privileges(
         self, tables: Sequence[Table], session: Mapping[str, str] = NO_SESSION
-    ) -> Lacking:
+    ) -> MissingPrivileges:
         """Return why the file of `write_url` cannot be changed, and whether it lacks a journal."""
         why = await asyncio.to_thread(write_obstacle, location_of(self.write_url), self._file)
         if why:
-            return Lacking({table.location: why for table in tables})
+            return MissingPrivileges({table.location: why for table in tables})
         try:
             return await asyncio.to_thread(self._missing_privileges, tables)
         except sqlite3.Error as exc:
             raise opening_error(self._file, exc) from exc
 
-    def _missing_privileges(self, tables: Sequence[Table]) -> Lacking:
+    def _missing_privileges(self, tables: Sequence[Table]) -> MissingPrivileges:
         with closing(open_for_inspection(self._file, mode="rw")) as connection:
-            return Lacking(
+            return MissingPrivileges(
                 unprepared_changes(connection, tables),
                 "" if has_journal(connection) else NO_DBTOOLS_WRITE,
                 hindrances(connection, tables),

@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.schema.introspection import ROW_VERSION
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.errors import listing
 from dbtools.findings import Hindrance
-from dbtools.policy.writes import CHANGES, Lacking, granted_changes
+from dbtools.policy.writes import CHANGES, MissingPrivileges, granted_changes
 from dbtools.queries import Effect
 from dbtools.schema.catalog import Location, RowFilter, Table
 from dbtools.schema.sql import SqlError, code_of, words
@@ -104,11 +104,13 @@ STANDBY = "the server is a standby, which accepts no changes."
 GRANTING = "`dbtools grants` prints a script that grants it."
 
 
-async def missing_privileges(inspector: PostgresqlInspector, tables: Sequence[Table], place: str) -> Lacking:
+async def missing_privileges(
+    inspector: PostgresqlInspector, tables: Sequence[Table], place: str
+) -> MissingPrivileges:
     """Return what the login at *place* lacks for the writes of *tables*."""
     connection = inspector.connection
     if await connection.fetchval("select pg_catalog.pg_is_in_recovery()"):
-        return Lacking({table.location: STANDBY for table in tables})
+        return MissingPrivileges({table.location: STANDBY for table in tables})
     # In a transaction, which has the role of the session.
     async with rolled_back(connection, BEGIN_POLL):
         parts = await _lacking_parts(connection, tables)
@@ -122,7 +124,7 @@ async def missing_privileges(inspector: PostgresqlInspector, tables: Sequence[Ta
                 if exc.temporary:
                     raise
                 found[table.location] = f"{place}: {exc.message} {GRANTING}"
-    return Lacking(found, await _lacking_journal(inspector, place), hindered)
+    return MissingPrivileges(found, await _lacking_journal(inspector, place), hindered)
 
 
 async def _lacking_parts(

@@ -74,7 +74,7 @@ def lenses(sources: Mapping[Table, str], whole: Catalog) -> tuple[str, Sequence[
 @bounded_cache
 def _lens_sql(table: Table) -> str:
     grammar = LensGrammar()
-    rows = source(table, "t", grammar, grammar.claims, guarded=True, tied={}, searched=False)
+    rows = source(table, "t", grammar, grammar.claims, needs_barrier=True, tied={}, searched=False)
     shown = [column for column in table.columns if column.type.mask is not Mask.HASH]
     cells = (_cell(rows, column).label(quoted_name(column.name, quote=True)) for column in shown)
     return str(sa.select(*cells).select_from(rows).compile(dialect=grammar.dialect))

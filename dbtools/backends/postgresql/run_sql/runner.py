@@ -107,7 +107,7 @@ class _Meter(asyncio.Protocol):
             self._inner.data_received(data)
 
 
-class PostgresqlFreeRunner:
+class PostgresqlSqlRunner:
     """The SqlRunner of PostgreSQL. Tests replace *guards* to try the other checks alone."""
 
     def __init__(self, url: str, guards: Guards | None = None) -> None:

@@ -120,7 +120,7 @@ class PostgresqlWriter:
             existing = plan.existing.with_clause(LOCK) if plan.instead is not None else plan.existing
             return replace(plan, existing=existing, attempt=attempt_of(shape, GRAMMAR))
         is_keyed = shape.kind is WriteKind.UPDATE and shape.chosen is None
-        lock = LOCK if is_keyed and not shape.table.guarded else ""
+        lock = LOCK if is_keyed and not shape.table.needs_barrier else ""
         return replace(
             plan,
             before=plan.before and plan.before.with_clause(lock),

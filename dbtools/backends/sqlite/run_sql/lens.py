@@ -146,7 +146,7 @@ def _view(table: Table, claims: Mapping[str, object], schema: str) -> str:
     """
     grammar = SqlGrammar(claims)
     there = replace(table, schema=schema)
-    whole = source(there, "t", grammar, grammar.names, guarded=True, tied={}, searched=False)
+    whole = source(there, "t", grammar, grammar.names, needs_barrier=True, tied={}, searched=False)
     if (table.filter or table.kind is TableKind.VIEW) and isinstance(whole, sa.Subquery):
         assert isinstance(whole.element, sa.Select)
         # SQLAlchemy would bind the -1 before an OFFSET, and a view has no parameters.

@@ -28,7 +28,7 @@ ANY = ColumnType(family=Family.ANY, name="any")
 WORKER = "dbtools.backends.sqlite.run_sql.worker"  #: the module that answers in the process
 
 
-class SqliteFreeRunner:
+class SqliteSqlRunner:
     """The SqlRunner of SQLite."""
 
     def __init__(self, location: FileLocation) -> None:
