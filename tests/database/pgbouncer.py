@@ -20,21 +20,26 @@ SPREAD = {"server_round_robin": "1"}
 SHARED = {"default_pool_size": "1"}
 
 
-def find_pgbouncer() -> str:
-    """Return the path of the program, or skip the test if there is none that is new enough."""
+def _find_program() -> str | None:
+    """Return the path of the program, or None if there is none that is new enough."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-    if program is not None:
-        command = (program, "--version")
-        version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[1]
-        if tuple(map(int, version.split(".")[:2])) >= OLDEST:
-            return program
-    pytest.skip("PgBouncer 1.21 or later is not installed")
+    if program is None:
+        return None
+    command = (program, "--version")
+    version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[1]
+    return program if tuple(map(int, version.split(".")[:2])) >= OLDEST else None
+
+
+PROGRAM = _find_program()
+#: Skips a test without the program before it begins: a skip within a portal would end the portal.
+needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer 1.21 or later is not installed")
 
 
 @asynccontextmanager
 async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
     """Yield the URL of a PgBouncer with *settings* in front of the server at *url*, for all of its logins."""
-    program, place, port = find_pgbouncer(), urlsplit(url), free_port()
+    assert PROGRAM is not None
+    place, port = urlsplit(url), free_port()
     lines: Mapping[str, str] = {
         "listen_addr": "127.0.0.1",
         "listen_port": str(port),
@@ -50,7 +55,7 @@ async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
     text = "\n".join(f"{name} = {value}" for name, value in lines.items())
     servers = f"[databases]\n* = host={place.hostname} port={place.port}\n[pgbouncer]\n"
     with _written(f"{servers}{text}\n") as path:
-        command = [program, *(["-u", "nobody"] if os.geteuid() == 0 else []), path]
+        command = [PROGRAM, *(["-u", "nobody"] if os.geteuid() == 0 else []), path]
         async with await anyio.open_process(command, stderr=subprocess.PIPE) as process, _reading(process):
             try:
                 yield place._replace(netloc=f"{place.username}@127.0.0.1:{port}").geturl()

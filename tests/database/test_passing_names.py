@@ -290,7 +290,7 @@ REACHED = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("meddle", "name"),
-    [pytest.param(WAYS[way], name, id=f"{way}-{name}") for way, name in REACHED],
+    [pytest.param(WAYS[way], name, id=f"{way}-{name}", marks=WAYS[way].marks) for way, name in REACHED],
     indirect=["meddle"],
 )
 def test_object_that_passes_is_not_meant_as_another_role_or_behind_a_pooler(

@@ -15,10 +15,12 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools import errors
 from dbtools.policy.roles import Caller
-from tests.database.pgbouncer import SHARED, SPREAD, find_pgbouncer, pgbouncer
+from tests.database.pgbouncer import SHARED, SPREAD, needs_pgbouncer, pgbouncer
 from tests.database.query_shop import QueryShop, open_query_shop
 from tests.database.shop import BarePostgresql, open_bare, rows_of
 from tests.database.ways import netloc_of
+
+pytestmark = [needs_pgbouncer, pytest.mark.slow]
 
 SESSIONS = 3  #: of each login, if PgBouncer may open many
 
@@ -197,7 +199,6 @@ def serve_pooled(
     tmp_path: Path,
 ) -> ServePooled:
     """Return a factory: settings of PgBouncer in, a database that is served through it out."""
-    find_pgbouncer()
     granted = "grant select on all tables in schema public to {}; grant usage on schema elsewhere to {}"
 
     @contextmanager

@@ -17,7 +17,7 @@ from dbtools.errors import DatabaseUnavailable
 from dbtools.policy.roles import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings, load
-from tests.database.pgbouncer import SHARED, pgbouncer
+from tests.database.pgbouncer import SHARED, needs_pgbouncer, pgbouncer
 from tests.database.poolers import proxy, swapping_proxy
 from tests.database.shop import pool_of
 from tests.postgresql_server import PostgresqlServer
@@ -107,6 +107,7 @@ async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     assert (before, after, pooler.is_due) == ([ROW], [ROW], False)
 
 
+@needs_pgbouncer
 async def test_failed_upgrade_leaves_nothing_set(url: str) -> None:
     async with pgbouncer(url, **SHARED) as pooled:
         connection = await asyncpg.connect(pooled)
@@ -126,6 +127,7 @@ async def test_what_is_set_once_holds_where_no_pooler_is(url: str, tmp_path: Pat
     assert kept == ["5003ms", "public", "iso_8601", "on"]
 
 
+@needs_pgbouncer
 async def test_pooler_that_lends_connections_for_transactions(
     url: str, tmp_path: Path, postgresql_server: PostgresqlServer
 ) -> None:

@@ -235,7 +235,7 @@ def test_filter_shows_no_more_after_a_name_in_it_is_replaced(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, id=name, marks=way.marks) for name, way in WAYS.items()])
 @pytest.mark.parametrize("name", ["= with a text", "lower", "cast"])
 def test_filter_shows_no_more_as_another_role_or_behind_a_pooler(
     serve_roles: ServeRoles, name: str, way: Way

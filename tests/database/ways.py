@@ -1,15 +1,16 @@
 """Ways to a PostgreSQL database: as another role, with settings of the session, and behind poolers."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
+import pytest
 from anyio.from_thread import BlockingPortal
 
-from tests.database.pgbouncer import find_pgbouncer, pgbouncer
+from tests.database.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.database.poolers import proxy
 from tests.postgresql_server import PostgresqlServer
 
@@ -25,6 +26,11 @@ class Way:
 
     privileges: str = ""  #: of the role that they run as, on tables; empty: they run as the login
     pooler: Pooler | None = None
+
+    @property
+    def marks(self) -> Sequence[pytest.MarkDecorator]:
+        """The marks of tests that go this way."""
+        return [needs_pgbouncer] if self.pooler is pgbouncer else []
 
     @contextmanager
     def role(self, server: PostgresqlServer) -> Iterator[str]:
@@ -47,8 +53,6 @@ class Way:
         if self.pooler is None:
             yield url
             return
-        if self.pooler is pgbouncer:
-            find_pgbouncer()
         with portal.wrap_async_context_manager(self.pooler(url)) as pooled:
             yield pooled
 
