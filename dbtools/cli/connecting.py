@@ -96,7 +96,7 @@ def _bridge_entry(url: str, token: str | None) -> Entry:
 
 def _header(reference: str) -> Callable[[str], Entry]:
     """Return a function that makes the headers of an entry; *reference* is how the client writes NAME."""
-    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('VARIABLE_NAME', name)}"}}
+    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
 
 
 #: The formats are those of the clients' documentation: code.claude.com/docs/en/mcp, cursor.com/docs/mcp,
