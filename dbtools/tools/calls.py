@@ -1,6 +1,6 @@
 """The kinds of calls: arguments that a tool has read in, what is run and how it is answered out.
 
-`service/toolbox.py` tells them apart. The fourth kind is the ChangeCall, in `change_calls.py`.
+`service/toolbox.py` tells them apart. The fourth kind is the ChangeCall, in `writes/calls.py`.
 """
 
 from collections.abc import Callable, Sequence
