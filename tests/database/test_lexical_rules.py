@@ -45,8 +45,11 @@ def test_strings_with_escapes_have_the_value_that_the_server_gives(bare: Bare, p
 def test_names_are_those_that_the_server_reads(bare: Bare, text: str, is_quoted: bool) -> None:
     name = f'"{text}"' if is_quoted else "x" + "".join(c for c in text if c.isalnum())
     (token,) = code_of(name, lexis)
+    row = "q" * 41  # longer than the name, which would otherwise mean the column
     try:
-        ((found,),) = bare.rows(f"select pg_catalog.json_object_keys(to_json(q)) from (select 1 as {name}) q")
+        ((found,),) = bare.rows(
+            f"select pg_catalog.json_object_keys(to_json({row})) from (select 1 as {name}) {row}"
+        )
     except asyncpg.PostgresSyntaxError:
         return
 

@@ -231,7 +231,7 @@ async def main(path, role):
     await toolbox.call(Caller(role=role), "list_t", {})
     await backend.close()
     print(*(name for name, tool in view.tools.items() if tool.definition.annotations != READS))
-    print(*(name for name in sys.modules if name.endswith((".writer", ".writing"))))
+    print(*(name for name in sys.modules if name.endswith((".writer", ".compile.writes"))))
 
 READS = {"readOnlyHint": True, "openWorldHint": False}
 anyio.run(main, *sys.argv[1:])
