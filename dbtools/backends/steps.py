@@ -61,7 +61,9 @@ def journal_of(grammar: Grammar, schema: str) -> Journal:
     """Return the statements in *grammar* on the journal in *schema*."""
     table = sa.table(JOURNAL_TABLE, *map(sa.column, JOURNAL_COLUMNS), schema=schema)
     c = table.c
-    old = sa.select(c.id).where(c.seconds < sa.bindparam("seconds")).limit(PRUNED)
+    few = sa.select(c.id).where(c.seconds < sa.bindparam("seconds")).limit(PRUNED)
+    # Other calls may be removing the same entries. As a subquery, it could run for each row, and find others.
+    old = few.with_for_update(skip_locked=True).cte("old")
     values: dict[str, sa.BindParameter[object]] = {name: sa.bindparam(name) for name in JOURNAL_COLUMNS}
     same = [c[name] == values[name] for name in ("caller", "tool", "key")]
     entered = ("id", "caller", "tool", "key", "arguments", "seconds")
@@ -74,8 +76,7 @@ def journal_of(grammar: Grammar, schema: str) -> Journal:
         return plan_of(shape, statement, grammar, {}, frozenset(), {})
 
     return Journal(
-        # Other calls may be removing the same entries.
-        prune=plan(sa.delete(table).where(c.id.in_(old.with_for_update(skip_locked=True)))),
+        prune=plan(sa.delete(table).where(c.id.in_(sa.select(old.c.id)))),
         enter=plan(enter.returning(c.id), "id"),
         find=plan(sa.select(*found).where(*same), "arguments", "seconds", "affected", "keys"),
         complete=plan(

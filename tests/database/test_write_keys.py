@@ -245,9 +245,11 @@ def test_keys_are_kept_for_a_day(opened: Keeps, dialect: str) -> None:
     assert left == ["0", "1", "2"]
 
 
-def test_call_removes_a_limited_number_of_old_keys(opened: Keeps, dialect: str) -> None:
+@pytest.mark.parametrize("first", ["select 1 from", "analyze"], ids=["new", "analysed while empty"])
+def test_call_removes_a_limited_number_of_old_keys(opened: Keeps, dialect: str, first: str) -> None:
     left: list[int] = []
     with opened(dialect) as shop, writing(shop) as caller:
+        shop.bare.execute(f"{first} {table_of(shop)}")
         _fill(shop, [2 * DAY] * 250)
         for key in "abc":
             caller.call("update_things", **{**UPDATE, "idempotency_key": key})
