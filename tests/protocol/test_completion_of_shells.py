@@ -59,8 +59,9 @@ echo "${COMPREPLY[@]}"
 
 def test_bash_completes_with_the_script(folder: Path) -> None:
     program = folder / "dbtools"
-    # As an installer writes it.
-    program.write_text(f"#!{sys.executable}\nfrom dbtools.__main__ import main\nmain()\n")
+    # As an installer writes it where the path may contain a space.
+    shell = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
+    program.write_text(f"{shell}from dbtools.__main__ import main\nmain()\n")
     program.chmod(0o755)
 
     ended = subprocess.run(

@@ -1,6 +1,7 @@
 """What the commands print: answers, tables of tools, help and versions."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,7 +81,9 @@ def test_help_has_one_full_line_for_each_command() -> None:
 
 def test_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
     """As in `dbtools tools --json | head -c 1`."""
-    script = f"{sys.executable} -m dbtools tools shop.db --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    script = (
+        f"{shlex.quote(sys.executable)} -m dbtools tools shop.db --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    )
     ended = subprocess.run(
         ("bash", "-c", script),
         cwd=folder,
