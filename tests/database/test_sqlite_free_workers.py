@@ -215,8 +215,10 @@ async def test_worker_that_dies_twice_is_a_refusal(path: Path) -> None:
         async def kill() -> None:
             while True:
                 for process in shop.processes():
-                    process.kill()
-                    killed.add(process.pid)
+                    # It may have ended since it was listed: then it has been killed before.
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                        killed.add(process.pid)
                 await anyio.lowlevel.checkpoint()
 
         group.start_soon(kill)
