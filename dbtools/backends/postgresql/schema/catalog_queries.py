@@ -4,6 +4,7 @@ All names are qualified, because other schemas may come first on the search path
 """
 
 from dbtools.backends.postgresql.schema.changes import VERSION
+from dbtools.backends.postgresql.schema.dependencies import columns_read_by
 from dbtools.backends.postgresql.schema.names import is_member, of_extension
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
@@ -112,7 +113,7 @@ QUALIFIED = "set local search_path = pg_catalog"
 #: What can be searched for words in the tables $1: columns of type tsvector, whose configuration is known if
 #: they are generated, and expressions with an index. An indexed expression cannot fail, since
 #: the index has every row. Partial indexes, those of parent tables, and users' functions are left out.
-TEXT_INDEXES = """
+TEXT_INDEXES = f"""
 select a.attrelid as relation, array[a.attname::text] as columns,
     pg_catalog.quote_ident(a.attname) as document, false as computed,
     coalesce(pg_catalog.pg_get_expr(e.adbin, e.adrelid), '') as definition
@@ -123,15 +124,7 @@ where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and a.atttypid = 'pg_catalog.tsvector'::pg_catalog.regtype
 union all
 select i.indrelid,
-    array(
-        select a.attname::text
-        from pg_catalog.pg_attribute as a
-        where a.attrelid = i.indrelid and a.attnum > 0 and not a.attisdropped and a.attnum in (
-            select case v.numbers[1] when '0' then a.attnum else v.numbers[1]::pg_catalog.int2 end
-            from pg_catalog.regexp_matches(i.indexprs::pg_catalog.text, ':varattno (\\d+)', 'g')
-                as v (numbers)
-        )
-    ), x.definition, true, x.definition
+    {columns_read_by("i.indexprs")}, x.definition, true, x.definition
 from pg_catalog.pg_index as i
 join pg_catalog.pg_class as c on c.oid = i.indexrelid
 join pg_catalog.pg_am as m on m.oid = c.relam and m.amname = 'gin'

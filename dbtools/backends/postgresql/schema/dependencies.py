@@ -178,3 +178,16 @@ def has_side_effects(function: Record) -> bool:
 
 def _is_among(name: str, functions: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in functions)
+
+
+def columns_read_by(tree: str) -> str:
+    """Return SQL for the names of the columns that *tree*, an expression of the index i, reads."""
+    return f"""array(
+        select a.attname::text
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = i.indrelid and a.attnum > 0 and not a.attisdropped and a.attnum in (
+            select case v.numbers[1] when '0' then a.attnum else v.numbers[1]::pg_catalog.int2 end
+            from pg_catalog.regexp_matches({tree}::pg_catalog.text, ':varattno (\\d+)', 'g')
+                as v (numbers)
+        )
+    )"""

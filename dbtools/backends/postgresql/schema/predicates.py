@@ -12,24 +12,17 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.postgresql.schema.catalog_queries import SHORT_LOCK_TIMEOUT
+from dbtools.backends.postgresql.schema.dependencies import columns_read_by
 from dbtools.backends.postgresql.schema.types import lexis
 from dbtools.schema.sql import Token, TokenKind, code_of, words
 
 #: The partial unique indexes over columns of the tables $1. `plain`: whether their conditions use only
 #: functions and operators of the system.
-PARTIAL_KEYS = """
+PARTIAL_KEYS = f"""
 select i.indrelid as relation, (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns,
     pg_catalog.pg_get_expr(i.indpred, i.indrelid, true) as shown,
     pg_catalog.pg_get_expr(i.indpred, i.indrelid) as condition,
-    array(
-        select a.attname::text
-        from pg_catalog.pg_attribute as a
-        where a.attrelid = i.indrelid and a.attnum > 0 and not a.attisdropped and a.attnum in (
-            select case v.numbers[1] when '0' then a.attnum else v.numbers[1]::pg_catalog.int2 end
-            from pg_catalog.regexp_matches(i.indpred::pg_catalog.text, ':varattno (\\d+)', 'g')
-                as v (numbers)
-        )
-    ) as reads,
+    {columns_read_by("i.indpred")} as reads,
     array(
         select p.proname::text
         from pg_catalog.regexp_matches(i.indpred::pg_catalog.text, ':funcid (\\d+)', 'g') as v (numbers)

@@ -25,6 +25,7 @@ from dbtools.backends.port import (
     temporary_refusal,
 )
 from dbtools.backends.query_syntax import DECLARED_TEXT, ListForms, Piece, QueryText
+from dbtools.backends.run_sql import READING
 from dbtools.backends.sqlite.connection.events import Events, explain
 from dbtools.backends.sqlite.connection.files import (
     BUSY,
@@ -69,7 +70,6 @@ NO_COLUMNS = {"", "ROWID"}  #: names for the row
 TYPE_NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
 PRAGMAS = "pragma_"  #: the prefix of pragmas that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
-READING = ("select", "values", "with")  #: the first words of statements that read
 COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
 NAMED_RELATIONS = """
